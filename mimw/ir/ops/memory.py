@@ -1,0 +1,165 @@
+"""Memory: global memory through pointers (pointer arithmetic, load, store) and shared memory through memdescs (alloc, view, load, store)."""
+
+from __future__ import annotations
+
+from mimw.ir.core import Value
+from mimw.ir.opdef import Effect, Op, attr, attr_default, op, operand, optional, result
+from mimw.ir.types import I1, I32, DType, MemDescType, PointerType, TensorType, Type, element_of, like, shape_of
+
+
+@op("memory.ptr_add", layout="elementwise")
+class PtrAddOp(Op):
+    """Pointer plus offset in elements. The offset is widened to 64 bits (by its signedness) before it is scaled."""
+
+    ptr: Value = operand()
+    offset: Value = operand()
+    result: Value = result()
+
+    def infer(self) -> list[Type]:
+        e, o = element_of(self.ptr.type), element_of(self.offset.type)
+        if not isinstance(e, PointerType) or not isinstance(o, DType) or o.kind not in ("int", "uint"):
+            raise ValueError(f"ptr_add of {self.ptr.type} and {self.offset.type}")
+        if shape_of(self.ptr.type) != shape_of(self.offset.type):
+            raise ValueError(f"ptr_add: shapes of {self.ptr.type} and {self.offset.type} differ")
+        return [self.ptr.type]
+
+
+def _pointee(ptr: Value) -> DType:
+    e = element_of(ptr.type)
+    if not isinstance(e, PointerType):
+        raise ValueError(f"{ptr.type} is not a pointer")
+    return e.pointee
+
+
+def _check_mask(ptr: Value, mask: Value | None) -> None:
+    if mask is not None and (element_of(mask.type) is not I1 or shape_of(mask.type) != shape_of(ptr.type)):
+        raise ValueError(f"mask {mask.type} does not fit {ptr.type}")
+
+
+@op("memory.load", effects=[Effect("global", "read", "ptr")])
+class LoadOp(Op):
+    """Read through `ptr` where `mask` is true (everywhere without one); elsewhere `other`, or zero when it is absent.
+
+    `cache` is "", "ca", "cg", "cv"; `eviction` "", "evict_first", "evict_last". Scalars and tiles of pointers.
+    """
+
+    ptr: Value = operand()
+    mask: Value | None = optional()
+    other: Value | None = optional()
+    cache: str = attr_default(default="", choices=("", "ca", "cg", "cs", "cv"))
+    eviction: str = attr_default(default="", choices=("", "evict_first", "evict_last", "evict_normal"))
+    volatile: bool = attr_default(default=False)
+    result: Value = result()
+
+    def infer(self) -> list[Type]:
+        _check_mask(self.ptr, self.mask)
+        out = like(self.ptr.type, _pointee(self.ptr))
+        if self.other is not None and not _same(self.other.type, out):
+            raise ValueError(f"other {self.other.type} does not fit the loaded {out}")
+        return [out]
+
+
+def _same(t: Type, u: Type) -> bool:
+    return element_of(t) is element_of(u) and shape_of(t) == shape_of(u)
+
+
+@op("memory.store", effects=[Effect("global", "write", "ptr")])
+class StoreOp(Op):
+    """Write `value` through `ptr` where `mask` is true (everywhere without one)."""
+
+    ptr: Value = operand()
+    value: Value = operand()
+    mask: Value | None = optional()
+    cache: str = attr_default(default="", choices=("", "wb", "cg", "cs", "wt"))
+    eviction: str = attr_default(default="", choices=("", "evict_first", "evict_last", "evict_normal"))
+
+    def infer(self) -> list[Type]:
+        _check_mask(self.ptr, self.mask)
+        want = like(self.ptr.type, _pointee(self.ptr))
+        if not _same(self.value.type, want):
+            raise ValueError(f"stored {self.value.type} does not fit {self.ptr.type}")
+        return []
+
+
+def pointer_tensor(t: Type) -> bool:
+    """Whether a type is a tile of pointers."""
+    return isinstance(t, TensorType) and isinstance(t.element, PointerType)
+
+
+def memdesc_type(v: Value) -> MemDescType:
+    """The type of a value that must be a memdesc; ValueError otherwise."""
+    if not isinstance(v.type, MemDescType):
+        raise ValueError(f"a memdesc is needed, not {v.type}")
+    return v.type
+
+
+@op("memory.local_alloc", effects=[Effect("shared", "write", "src")])
+class LocalAllocOp(Op):
+    """A buffer in shared memory of `type`; `src`, when given, is stored into it at once. `offset` is its byte offset (-1: not yet)."""
+
+    src: Value | None = optional()
+    type: MemDescType = attr()
+    offset: int = attr_default(default=-1)
+    result: Value = result()
+
+    def infer(self) -> list[Type]:
+        if self.src is not None and (shape_of(self.src.type), element_of(self.src.type)) != (self.type.shape, self.type.dtype):
+            raise ValueError(f"local_alloc: {self.src.type} does not fit {self.type}")
+        return [self.type]
+
+
+@op("memory.local_view", layout="none")
+class LocalViewOp(Op):
+    """One slot of a ring: drops the first dimension of a memdesc at `index` (i32, in range)."""
+
+    src: Value = operand()
+    index: Value = operand()
+    result: Value = result()
+
+    def infer(self) -> list[Type]:
+        t = memdesc_type(self.src)
+        if self.index.type is not I32 or len(t.shape) < 2:
+            raise ValueError(f"local_view of {t} at {self.index.type}")
+        return [MemDescType(t.shape[1:], t.dtype, t.space, t.layout, t.alloc_shape)]
+
+
+@op("memory.local_trans", layout="none")
+class LocalTransOp(Op):
+    """A view of the same buffer with permuted dimensions. `type` is the view's type: its layout is the source's, permuted."""
+
+    src: Value = operand()
+    order: tuple[int, ...] = attr()
+    type: MemDescType = attr()
+    result: Value = result()
+
+    def infer(self) -> list[Type]:
+        t = memdesc_type(self.src)
+        if tuple(t.shape[i] for i in self.order) != self.type.shape:
+            raise ValueError(f"local_trans of {t} by {self.order} to {self.type}")
+        return [self.type]
+
+
+@op("memory.local_load", effects=[Effect("shared", "read", "src")])
+class LocalLoadOp(Op):
+    """Read a buffer into registers."""
+
+    src: Value = operand()
+    result: Value = result()
+
+    def infer(self) -> list[Type]:
+        t = memdesc_type(self.src)
+        return [TensorType(t.shape, t.dtype)]
+
+
+@op("memory.local_store", effects=[Effect("shared", "write", "dst")])
+class LocalStoreOp(Op):
+    """Write a tile into a buffer of its shape."""
+
+    dst: Value = operand()
+    src: Value = operand()
+
+    def infer(self) -> list[Type]:
+        t = memdesc_type(self.dst)
+        if (shape_of(self.src.type), element_of(self.src.type)) != (t.shape, t.dtype):
+            raise ValueError(f"local_store of {self.src.type} into {t}")
+        return []
