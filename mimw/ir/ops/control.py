@@ -45,16 +45,16 @@ class ForOp(Op):
 
     The body's block arguments are iv and the carried values; results are the carried values after the last trip (or those of a
     `break`). The step is not zero and may be negative. `num_stages` asks for software pipelining (0: the kernel's default),
-    `unroll` for a factor. `pinned` carried values were given by the user.
+    `unroll` for a factor.
     """
 
     lower: Value = operand()
     upper: Value = operand()
     step: Value = operand()
     inits: list[Value] = variadic()
+    body: Region = region()
     num_stages: int = attr_default(default=0)
     unroll: int = attr_default(default=1)
-    body: Region = region()
     outs: list[Value] = results()
 
     def infer(self) -> list[Type]:
@@ -82,9 +82,9 @@ class IfOp(Op):
     """Run `then` or `orelse`. `types` are the result types, yielded by each side that does not leave."""
 
     cond: Value = operand()
-    types: tuple[Type, ...] = attr_default(default=())
     then: Region = region()
     orelse: Region = region()
+    types: tuple[Type, ...] = attr_default(default=())
     outs: list[Value] = results()
 
     def infer(self) -> list[Type]:
@@ -97,9 +97,9 @@ class IfOp(Op):
 class InlinedOp(Op):
     """The body of an inlined function that returns from inside branches or loops; `return` gives the results."""
 
+    body: Region = region()
     types: tuple[Type, ...] = attr_default(default=())
     callee: str = attr_default(default="")
-    body: Region = region()
     outs: list[Value] = results()
 
     def infer(self) -> list[Type]:

@@ -33,8 +33,9 @@ class DotOp(Op):
 
 def check_shapes(a: Type, b: Type, c: TensorType) -> None:
     """Raise ValueError unless [M, K] @ [K, N] fits the accumulator [M, N]."""
-    ok = isinstance(a, (TensorType, MemDescType)) and isinstance(b, (TensorType, MemDescType))
-    if not ok or len(a.shape) != 2 or len(b.shape) != 2 or c.rank != 2:
+    if not isinstance(a, (TensorType, MemDescType)) or not isinstance(b, (TensorType, MemDescType)):
+        raise ValueError(f"dot takes tiles or memdescs, not {a} and {b}")
+    if len(a.shape) != 2 or len(b.shape) != 2 or c.rank != 2:
         raise ValueError(f"dot takes two-dimensional tiles, not {a} and {b}")
     if a.shape[1] != b.shape[0]:
         raise ValueError(f"dot: K is {a.shape[1]} in {a} and {b.shape[0]} in {b}")

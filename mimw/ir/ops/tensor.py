@@ -161,8 +161,8 @@ class ReduceOp(Op):
 
     srcs: list[Value] = variadic()
     axis: int = attr()
-    scratch: int = attr_default(default=-1)
     combine: Region = region()
+    scratch: int = attr_default(default=-1)
     outs: list[Value] = results()
 
     def infer(self) -> list[Type]:
@@ -175,9 +175,9 @@ class ScanOp(Op):
 
     srcs: list[Value] = variadic()
     axis: int = attr()
+    combine: Region = region()
     reverse: bool = attr_default(default=False)
     scratch: int = attr_default(default=-1)
-    combine: Region = region()
     outs: list[Value] = results()
 
     def infer(self) -> list[Type]:
