@@ -218,17 +218,21 @@ class Function:
 class FlatFunction:
     """An entry in flat form: what is printed, parsed and simulated.
 
-    `regs` are all virtual registers, `directives` the performance directives (``reqntid`` -> (128, 1, 1), ``minnctapersm`` -> (1,)),
-    `shared` static shared variables of the function: (name, alignment, bytes).
+    `regs` are all virtual registers, `directives` the performance directives (``reqntid`` -> (128, 1, 1),
+    ``minnctapersm`` -> (1,), ``explicitcluster`` -> ()), `shared` and `local` the static variables of the function: (name,
+    alignment, bytes). `params` as in `Function`; `pointers` says of a parameter that it points: name -> (space, alignment),
+    either may be empty. `tables` are the branch-target tables: name -> labels.
     """
 
-    __slots__ = ("body", "directives", "name", "params", "regs", "shared", "tables")
+    __slots__ = ("body", "directives", "local", "name", "params", "pointers", "regs", "shared", "tables")
 
     def __init__(self, name: str, params: list[tuple[str, str, int, int]]) -> None:
         self.name = name
         self.params = params
+        self.pointers: dict[str, tuple[str, int]] = {}
         self.directives: dict[str, tuple[int, ...]] = {}
         self.regs: list[Reg] = []
         self.shared: list[tuple[str, int, int]] = []
+        self.local: list[tuple[str, int, int]] = []
         self.tables: dict[str, list[str]] = {}
         self.body: list[Inst | Label | Comment] = []
