@@ -1,0 +1,385 @@
+# pyright: basic
+"""Compiled kernels and how they are launched.
+
+Owns: `CompiledKernel`, the specialised launchers, `synchronize`. Assumes the calling convention of `convention.py`.
+Must not know IR, the language, or how a kernel was compiled.
+
+A launch goes one of two ways. The *checked* way describes every argument, compares it with the compiled signature,
+loads the kernel where that has not been done, and launches; it takes any array. When all arrays are torch's, it leaves
+a `_Launcher` for their device, and the next launch takes the *quick* way: the same checks by identity (the torch dtype
+object, the device number, the promised alignment, the scalar's type), one `struct` pack into a buffer that the thread
+keeps, one driver call. Whatever the quick way does not like, it hands back to the checked way, which finds the words.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from mimw.diagnostics import InternalError, LaunchError
+from mimw.runtime import driver_api
+from mimw.runtime.arguments import FLOATS, argument_device, checked_value, describe_arguments
+from mimw.runtime.arrays import ArrayInfo, ScalarInfo, describe
+from mimw.runtime.convention import POINTER, KernelMetadata, Param, buffer_size, struct_format
+from mimw.runtime.driver_api import DriverError, Function
+from mimw.runtime.launch_errors import Grid, caller_loc, check_cluster, check_grid, explain_driver_error
+from mimw.target import get_target
+
+# Errors that the driver gives when the function's context is not the thread's current one.
+_CONTEXT_ERRORS = frozenset(
+    {
+        "CUDA_ERROR_INVALID_CONTEXT",
+        "CUDA_ERROR_INVALID_HANDLE",
+        "CUDA_ERROR_NOT_INITIALIZED",
+        "CUDA_ERROR_CONTEXT_IS_DESTROYED",
+    }
+)
+
+# The last launch of the process, for the error that a later call brings to light: (kernel's name, grid).
+_last_launch: tuple[str, Grid] | None = None
+
+
+class CompiledKernel:
+    """A kernel for one target: `asm` (stage -> its text, or bytes for ``"cubin"``) and `metadata`.
+
+    ``compiled[grid](*args)`` or ``compiled.launch(grid, args)`` runs it on the device that holds the arguments.
+    Arguments are those of `metadata.params`, in order: constexprs and arguments that were compiled in are absent.
+    Loaded code stays loaded.
+    """
+
+    __slots__ = ("_first_pointer", "_functions", "_launchers", "_lock", "_packer", "asm", "metadata")
+
+    def __init__(self, asm: dict[str, str | bytes], metadata: KernelMetadata) -> None:
+        self.asm = asm
+        self.metadata = metadata
+        self._packer = struct.Struct(struct_format(metadata.params))
+        self._functions: dict[int, Function] = {}
+        self._launchers: dict[int, _Launcher] = {}
+        self._lock = threading.Lock()
+        pointers = [i for i, p in enumerate(metadata.params) if p.kind == POINTER]
+        self._first_pointer = pointers[0] if pointers else -1
+
+    @property
+    def name(self) -> str:
+        """The name of the kernel's Python function."""
+        return self.metadata.name
+
+    def __repr__(self) -> str:
+        return f"<CompiledKernel {self.name} for {self.metadata.target}: {', '.join(self.asm)}>"
+
+    def __getitem__(self, grid: Any) -> PreparedLaunch:
+        """The kernel with its grid fixed: call it with the arguments."""
+        return PreparedLaunch(self, check_grid(self.name, grid))
+
+    def launch(self, grid: Any, args: Sequence[Any], stream: Any = None) -> CompiledKernel:
+        """Launch on `grid` (an integer, or one to three in a tuple; in CTAs) and return at once; returns the kernel.
+
+        `stream` is a raw stream handle, an object with `cuda_stream` or `ptr`, or None: then torch's current stream of
+        the device, or the stream that the arrays state. A grid with a 0 launches nothing. `LaunchError` says what is
+        wrong, at the caller's line.
+        """
+        return self._launch(check_grid(self.name, grid), args, stream)
+
+    def _launch(self, grid: Grid, args: Sequence[Any], stream: Any) -> CompiledKernel:
+        try:
+            launcher = self._launchers[args[self._first_pointer].get_device()]
+        except (AttributeError, IndexError, KeyError, TypeError):
+            return self._launch_checked(grid, args, stream)
+        return launcher(grid, args, stream)
+
+    def _launch_checked(self, grid: Grid, args: Sequence[Any], stream: Any) -> CompiledKernel:
+        """The way that knows nothing beforehand: see the module's docstring."""
+        global _last_launch
+        meta = self.metadata
+        infos = describe_arguments(meta, args)
+        device = argument_device(meta, infos)
+        for param, info in zip(meta.params, infos, strict=True):
+            checked_value(meta.name, param, info)
+        check_cluster(meta.name, grid, meta.attributes.cluster)
+        if 0 in grid:
+            return self
+        head = f"kernel {meta.name!r} with grid {grid}"
+        try:
+            if device is None:
+                device = driver_api.current_device()
+            function = self.load(device)
+            raw = choose_stream(stream, infos, device)
+            infos = _await_producers(args, infos, device, raw)
+            values = [checked_value(meta.name, p, info) for p, info in zip(meta.params, infos, strict=True)]
+            slot = _Slot(self, function)
+            self._packer.pack_into(slot.buffer, 0, *values)
+            handle = driver_api.stream_handle(raw)
+            with driver_api.current(device):
+                slot.call(*grid, handle, slot.params)
+        except DriverError as error:
+            raise self._explain(head, error) from None
+        _last_launch = (meta.name, grid)
+        if _is_quick(meta.params, args) and device not in self._launchers:
+            self._launchers[device] = _Launcher(self, function, args)
+        return self
+
+    def load(self, device: int) -> Function:
+        """The kernel on a device, loaded now if it was not. `LaunchError` when the device cannot run it."""
+        found = self._functions.get(device)
+        if found is not None:
+            return found
+        with self._lock:
+            found = self._functions.get(device)
+            if found is None:
+                found = self._functions[device] = self._load(device)
+        return found
+
+    def _load(self, device: int) -> Function:
+        meta = self.metadata
+        head = f"kernel {meta.name!r} on cuda:{device}"
+        try:
+            image = choose_image(self.asm, meta, device)
+            check_shared(head, meta.shared_bytes, driver_api.shared_limit(device))
+            function = driver_api.load_function(device, image, meta.entry)
+            check_shared(head, meta.shared_bytes + function.static_shared, driver_api.shared_limit(device))
+            check_threads(head, meta.num_threads, function)
+            driver_api.allow(function, meta.shared_bytes, meta.attributes)
+        except DriverError as error:
+            raise self._explain(head, error) from None
+        return function
+
+    def _explain(self, head: str, error: DriverError) -> LaunchError:
+        if _last_launch is not None:
+            head += f" (the launch before it: {_last_launch[0]!r} with grid {_last_launch[1]})"
+        return explain_driver_error(head, error.name, error.text, error.call, error.log)
+
+
+class PreparedLaunch:
+    """A kernel with its grid fixed and checked: ``prepared(*args)`` launches on the current stream or on ``stream=``."""
+
+    __slots__ = ("grid", "kernel")
+
+    def __init__(self, kernel: CompiledKernel, grid: Grid) -> None:
+        self.kernel = kernel
+        self.grid = grid
+
+    def __call__(self, *args: Any, stream: Any = None) -> CompiledKernel:
+        """Launch; as `CompiledKernel.launch`."""
+        return self.kernel._launch(self.grid, args, stream)
+
+
+class _Slot:
+    """What one thread needs to launch one function: the argument buffer, the `void*[]` into it, the driver call."""
+
+    __slots__ = ("_keep", "buffer", "call", "handle", "params", "stream")
+
+    def __init__(self, kernel: CompiledKernel, function: Function) -> None:
+        meta = kernel.metadata
+        self.buffer = bytearray(max(1, buffer_size(meta.params)))
+        view = (ctypes.c_char * len(self.buffer)).from_buffer(self.buffer)
+        base = ctypes.addressof(view)
+        pointers = (ctypes.c_void_p * max(1, len(meta.params)))(*(base + p.offset for p in meta.params))
+        self._keep = (view, pointers)
+        self.params = ctypes.addressof(pointers)
+        self.call = driver_api.bind_launch(function, meta.num_threads, meta.shared_bytes, meta.attributes)
+        self.stream = -1  # no raw stream has this number: the first launch looks its handle up
+        self.handle: Any = None
+
+
+class _Local(threading.local):
+    """A `_Slot` a thread."""
+
+    slot: _Slot | None = None
+
+
+class _Launcher:
+    """The quick way for one device: arguments that are torch tensors there, and Python scalars."""
+
+    __slots__ = (
+        "_cluster",
+        "_device",
+        "_function",
+        "_kernel",
+        "_local",
+        "_multiples",
+        "_pack",
+        "_pointers",
+        "_scalars",
+        "_stream",
+    )
+
+    def __init__(self, kernel: CompiledKernel, function: Function, args: Sequence[Any]) -> None:
+        """`args` have passed the checked way: their dtype objects are the right ones."""
+        params = list(enumerate(kernel.metadata.params))
+        self._kernel = kernel
+        self._function = function
+        self._device = function.device
+        cluster = kernel.metadata.attributes.cluster
+        self._cluster = None if cluster == (1, 1, 1) else cluster
+        # An untyped pointer takes any dtype: its entry has none to compare with.
+        self._pointers = [(i, args[i].dtype if p.dtype else None, p.divisor) for i, p in params if p.kind == POINTER]
+        self._scalars = [(i, _quick_type(p.kind)) for i, p in params if p.kind != POINTER]
+        self._multiples = [(i, p.divisor) for i, p in params if p.kind != POINTER and p.divisor > 1]
+        self._pack = kernel._packer.pack_into
+        self._local = _Local()
+        self._stream = driver_api.raw_stream_getter()
+
+    def __call__(self, grid: Grid, args: Sequence[Any], stream: Any) -> CompiledKernel:
+        global _last_launch
+        device = self._device
+        values = list(args)
+        slot = self._local.slot or self._make_slot()
+        try:
+            for i, dtype, divisor in self._pointers:
+                tensor = args[i]
+                pointer = values[i] = tensor.data_ptr()
+                if (
+                    (tensor.dtype is not dtype and dtype is not None)
+                    or tensor.get_device() != device
+                    or pointer % divisor
+                ):
+                    return self._kernel._launch_checked(grid, args, stream)
+            for i, kind in self._scalars:
+                if type(args[i]) is not kind:
+                    return self._kernel._launch_checked(grid, args, stream)
+            for i, divisor in self._multiples:
+                if args[i] % divisor:
+                    return self._kernel._launch_checked(grid, args, stream)
+            self._pack(slot.buffer, 0, *values)
+        except (AttributeError, IndexError, TypeError, OverflowError, RuntimeError, struct.error):
+            return self._kernel._launch_checked(grid, args, stream)
+        if self._cluster is not None:
+            check_cluster(self._kernel.name, grid, self._cluster)
+        if 0 in grid:
+            return self._kernel
+        raw = self._stream(device) if stream is None else raw_stream(stream)
+        if raw != slot.stream:
+            slot.handle = driver_api.stream_handle(raw)
+            slot.stream = raw
+        try:
+            slot.call(*grid, slot.handle, slot.params)
+        except DriverError as error:
+            self._retry(error, grid, slot)
+        _last_launch = (self._kernel.name, grid)
+        return self._kernel
+
+    def _make_slot(self) -> _Slot:
+        slot = self._local.slot = _Slot(self._kernel, self._function)
+        return slot
+
+    def _retry(self, error: DriverError, grid: Grid, slot: _Slot) -> None:
+        """Asking for the current context before every launch would cost more than failing once in a thread that has another."""
+        head = f"kernel {self._kernel.name!r} with grid {grid}"
+        if error.name not in _CONTEXT_ERRORS:
+            raise self._kernel._explain(head, error) from None
+        try:
+            with driver_api.current(self._device):
+                slot.call(*grid, slot.handle, slot.params)
+        except DriverError as again:
+            raise self._kernel._explain(head, again) from None
+
+
+def _is_quick(params: list[Param], args: Sequence[Any]) -> bool:
+    """Whether a later launch with such arguments may take the quick way: torch arrays only, no scalar that needs a conversion."""
+    pointers = [arg for p, arg in zip(params, args, strict=True) if p.kind == POINTER]
+    return bool(pointers) and all(hasattr(a, "data_ptr") for a in pointers) and all(p.kind != "bf16" for p in params)
+
+
+def _quick_type(kind: str) -> type:
+    if kind == "i1":
+        return bool
+    return float if kind in FLOATS else int
+
+
+def raw_stream(stream: Any) -> int:
+    """The raw handle of a stream: an int, torch's (`cuda_stream`), CuPy's (`ptr`), cuda-bindings' (`int()`)."""
+    if isinstance(stream, int):
+        return stream
+    for field in ("cuda_stream", "ptr"):
+        found = getattr(stream, field, None)
+        if isinstance(found, int):
+            return found
+    try:
+        return int(stream)
+    except (TypeError, ValueError):
+        raise LaunchError("launch-stream", f"{stream!r} is no CUDA stream", caller_loc()) from None
+
+
+def choose_stream(stream: Any, infos: Sequence[ArrayInfo | ScalarInfo], device: int) -> int:
+    """The raw stream to launch on: the one given, else torch's when torch uses CUDA, else the first that an array states, else 0."""
+    if stream is not None:
+        return raw_stream(stream)
+    current = driver_api.torch_stream(device)
+    stated = [info.stream for info in infos if isinstance(info, ArrayInfo) and info.stream is not None]
+    if stated and not any(hasattr(info.owner, "data_ptr") for info in infos if isinstance(info, ArrayInfo)):
+        return stated[0]
+    return current
+
+
+def _await_producers(
+    args: Sequence[Any], infos: list[ArrayInfo | ScalarInfo], device: int, raw: int
+) -> list[ArrayInfo | ScalarInfo]:
+    """Order the launch after what other libraries have still to do on the arrays; returns the infos, with their capsules."""
+    out: list[ArrayInfo | ScalarInfo] = []
+    for arg, info in zip(args, infos, strict=True):
+        if (
+            isinstance(info, ArrayInfo) and info.owner is not arg
+        ):  # DLPack: asking again with a stream makes the producer wait
+            info = describe(arg, raw)
+        elif isinstance(info, ArrayInfo) and info.stream is not None and info.stream != raw:
+            driver_api.wait_for_stream(device, raw, info.stream)
+        out.append(info)
+    return out
+
+
+def choose_image(asm: dict[str, str | bytes], meta: KernelMetadata, device: int) -> str | bytes:
+    """The cubin or PTX to load on the device; `LaunchError` when code for the kernel's target cannot run there.
+
+    A cubin runs on its own compute capability and later minor ones, PTX on all later ones; code of an arch-specific
+    target (``sm_90a``) on its own only.
+    """
+    cubin, ptx = asm.get("cubin"), asm.get("ptx")
+    if not cubin and not ptx:
+        raise InternalError(f"kernel {meta.name!r}: neither cubin nor PTX to load, only {', '.join(asm) or 'nothing'}")
+    major, minor = driver_api.capability(device)
+    arch, here = get_target(meta.target).arch, 10 * major + minor
+    later = arch < here and not meta.target.endswith("a")
+    if cubin and (arch == here or (later and arch // 10 == major)):
+        return cubin
+    if ptx and (arch == here or later):
+        return ptx
+    message = (
+        f"kernel {meta.name!r} is compiled for {meta.target}; cuda:{device} has compute capability {major}.{minor}"
+    )
+    name = driver_api.target_for((major, minor))
+    hint = f"compile with target={name!r}" if name else "mimw has no target for this device"
+    raise LaunchError("launch-target", message, caller_loc(), hint=hint)
+
+
+def check_shared(head: str, needed: int, limit: int) -> None:
+    """`LaunchError` when a CTA would need more shared memory than the device has."""
+    if needed > limit:
+        message = f"{head}: a CTA needs {needed} bytes of shared memory, the device has {limit}"
+        raise LaunchError(
+            "launch-shared-memory", message, caller_loc(), hint="use smaller tiles or fewer stages (num_stages)"
+        )
+
+
+def check_threads(head: str, threads: int, function: Function) -> None:
+    """`LaunchError` when a CTA would have more threads than the device can run of this function."""
+    if threads > function.max_threads:
+        message = (
+            f"{head}: a CTA has {threads} threads, the device can run {function.max_threads} of this kernel, "
+            f"which needs {function.registers} registers a thread"
+        )
+        raise LaunchError("launch-threads", message, caller_loc(), hint="use fewer warps (num_warps), or set maxnreg")
+
+
+def synchronize(device: int | None = None, stream: Any = None) -> None:
+    """Wait for all work on a device (None: the current one), or on a stream; `LaunchError` for the faults that come to light."""
+    try:
+        where = driver_api.current_device() if device is None else device
+        driver_api.synchronize(where, None if stream is None else raw_stream(stream))
+    except DriverError as error:
+        head = "synchronize"
+        if _last_launch is not None:
+            head += f" (the last launch: {_last_launch[0]!r} with grid {_last_launch[1]})"
+        raise explain_driver_error(head, error.name, error.text, error.call, error.log) from None

@@ -1,0 +1,151 @@
+"""The words of a failed launch: grids, driver refusals, and the caller's line.
+
+Owns: `caller_loc`, `check_grid`, `explain_driver_error`, the table of what each driver error means for a kernel's user.
+Assumes: nothing of the driver but the names of its errors. Must not know how a launch is made.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from mimw.diagnostics import UNKNOWN, LaunchError, Loc
+
+Grid = tuple[int, int, int]
+
+# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the same for every one that mimw knows.
+GRID_LIMITS: Grid = (2**31 - 1, 65535, 65535)
+
+_EARLIER = "a launch runs asynchronously, so that the fault may be an earlier launch's; the CUDA context is lost: restart the process"
+_RUN_SIMULATOR = (
+    "run the kernel on NumPy arrays: the simulator names the access; or run the program under compute-sanitizer"
+)
+
+# Driver error -> (what happened, what to do).
+DRIVER_ERRORS: dict[str, tuple[str, str]] = {
+    "CUDA_ERROR_ILLEGAL_ADDRESS": (f"a kernel accessed memory that is not its own; {_EARLIER}", _RUN_SIMULATOR),
+    "CUDA_ERROR_MISALIGNED_ADDRESS": (f"a kernel made a misaligned access; {_EARLIER}", _RUN_SIMULATOR),
+    "CUDA_ERROR_INVALID_ADDRESS_SPACE": (f"a kernel used an address in the wrong space; {_EARLIER}", _RUN_SIMULATOR),
+    "CUDA_ERROR_INVALID_PC": (f"a kernel jumped out of its code; {_EARLIER}", _RUN_SIMULATOR),
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION": (
+        f"a kernel executed an illegal instruction or a bad descriptor; {_EARLIER}",
+        _RUN_SIMULATOR,
+    ),
+    "CUDA_ERROR_HARDWARE_STACK_ERROR": (f"a kernel broke its call stack; {_EARLIER}", _RUN_SIMULATOR),
+    "CUDA_ERROR_LAUNCH_FAILED": (f"a kernel ended with an exception; {_EARLIER}", _RUN_SIMULATOR),
+    "CUDA_ERROR_ASSERT": (f"an assertion in a kernel failed; {_EARLIER}", "its message is in the program's output"),
+    "CUDA_ERROR_LAUNCH_TIMEOUT": (
+        f"a kernel ran longer than the device allows; {_EARLIER}",
+        "a barrier that nobody arrives on looks like this: the simulator names it",
+    ),
+    "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": (
+        "the device cannot give one CTA what the kernel needs: registers times threads, or shared memory",
+        "use fewer warps, smaller tiles, or set maxnreg",
+    ),
+    "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE": (
+        "a cooperative grid must fit on the device at once, this one does not",
+        "launch fewer CTAs and loop in the kernel",
+    ),
+    "CUDA_ERROR_INVALID_CLUSTER_SIZE": ("the device cannot place a cluster of this size", "use a smaller cluster"),
+    "CUDA_ERROR_NO_BINARY_FOR_GPU": (
+        "the code was compiled for another device",
+        "compile with the target of this device",
+    ),
+    "CUDA_ERROR_INVALID_PTX": (
+        "the driver's assembler refused the PTX",
+        "install ptxas (pip install nvidia-cuda-nvcc), it says more",
+    ),
+    "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": (
+        "the driver is older than the PTX version that the kernel needs",
+        "update the driver, or install ptxas (pip install nvidia-cuda-nvcc) so that it need not assemble",
+    ),
+    "CUDA_ERROR_JIT_COMPILER_NOT_FOUND": (
+        "the driver has no assembler",
+        "install ptxas (pip install nvidia-cuda-nvcc)",
+    ),
+    "CUDA_ERROR_INVALID_IMAGE": (
+        "the driver cannot read the compiled code",
+        "clear the cache (MIMW_CACHE_DIR) and compile again",
+    ),
+    "CUDA_ERROR_NOT_FOUND": (
+        "the compiled code has no kernel of that entry name",
+        "clear the cache (MIMW_CACHE_DIR) and compile again",
+    ),
+    "CUDA_ERROR_OUT_OF_MEMORY": (
+        "the device has too little free memory for the kernel's code or its stack",
+        "free device memory",
+    ),
+    "CUDA_ERROR_NO_DEVICE": ("there is no CUDA device", "pass NumPy arrays to run in the simulator"),
+    "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": (
+        "the stream is being captured, which does not allow this call",
+        "launch the kernel once before the capture, so that it is loaded",
+    ),
+}
+
+
+def caller_loc(skip: str = "mimw") -> Loc:
+    """The line that called into mimw: the innermost frame whose module lies outside the package `skip`."""
+    frame: Any = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        module: str = frame.f_globals.get("__name__", "")
+        if module != skip and not module.startswith(skip + "."):
+            return _frame_loc(frame)
+        frame = frame.f_back
+    return UNKNOWN
+
+
+def _frame_loc(frame: Any) -> Loc:
+    """The frame's position. A call over several lines has its caret on the first one only."""
+    positions = list(frame.f_code.co_positions())
+    line, end_line, col, end_col = positions[frame.f_lasti // 2]
+    if line is None or col is None:
+        return Loc(frame.f_code.co_filename, frame.f_lineno)
+    # Columns of code objects are 0-based.
+    return Loc(frame.f_code.co_filename, line, col + 1, (end_col or 0) + 1 if end_line == line else 0)
+
+
+def check_grid(kernel: str, grid: Any) -> Grid:
+    """The grid as three numbers of CTAs; `LaunchError` when it is not one to three integers within the device's limits."""
+    dims: list[int] = []
+    try:
+        parts: list[Any] = list(grid) if isinstance(grid, (tuple, list)) else [grid]  # pyright: ignore[reportUnknownArgumentType]
+        dims.extend(part.__index__() for part in parts)
+    except (TypeError, AttributeError):
+        hint = (
+            "a grid that depends on the configuration is a function: call it with the configuration first"
+            if callable(grid)
+            else None
+        )
+        message = f"kernel {kernel!r}: the grid must be one to three integers, not {grid!r}"
+        raise LaunchError("launch-grid", message, caller_loc(), hint=hint) from None
+    if not 1 <= len(dims) <= 3:
+        raise LaunchError(
+            "launch-grid", f"kernel {kernel!r}: a grid has one to three dimensions, not {len(dims)}", caller_loc()
+        )
+    dims += [1] * (3 - len(dims))
+    for axis, size, limit in zip("xyz", dims, GRID_LIMITS, strict=True):
+        if size < 0:
+            raise LaunchError(
+                "launch-grid", f"kernel {kernel!r}: grid {tuple(dims)} is negative along {axis}", caller_loc()
+            )
+        if size > limit:
+            hint = "x may be up to 2147483647: fold the other dimensions into it"
+            message = f"kernel {kernel!r}: grid {tuple(dims)} exceeds the device's limit of {limit} along {axis}"
+            raise LaunchError("launch-grid", message, caller_loc(), hint=hint)
+    return dims[0], dims[1], dims[2]
+
+
+def check_cluster(kernel: str, grid: Grid, cluster: Grid) -> None:
+    """`LaunchError` when the grid, in CTAs, is not a whole number of clusters along each dimension."""
+    for axis, size, width in zip("xyz", grid, cluster, strict=True):
+        if size % width:
+            message = f"kernel {kernel!r}: grid {grid} is not a multiple of the cluster {cluster} along {axis}"
+            hint = f"the grid counts CTAs: round it up to {(size + width - 1) // width * width} along {axis}"
+            raise LaunchError("launch-grid", message, caller_loc(), hint=hint)
+
+
+def explain_driver_error(head: str, name: str, text: str, call: str, log: str) -> LaunchError:
+    """The user's error for the driver's: `head` says which launch it was."""
+    cause, hint = DRIVER_ERRORS.get(name, (text, None))
+    message = f"{head}: {cause} ({call}: {name}, {text!r})"
+    return LaunchError("launch-driver", f"{message}\n{log}" if log else message, caller_loc(), hint=hint)
