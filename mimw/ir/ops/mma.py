@@ -85,3 +85,14 @@ class AsyncDotWaitOp(Op):
                 raise ValueError(f"async_dot_wait takes tiles in flight, not {v.type}")
             types.append(v.type.tensor if self.pendings == 0 else v.type)
         return types
+
+
+@op("mma.as_inflight")
+class AsInflightOp(Op):
+    """A finished tile as one in flight, so that a loop can carry its accumulator in flight from the first trip on. Costs nothing."""
+
+    src: Value = operand()
+    result: Value = result()
+
+    def infer(self) -> list[Type]:
+        return [InflightType(tensor_type(self.src))]

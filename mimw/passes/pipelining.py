@@ -1,0 +1,343 @@
+"""Software pipelining of plain loops around a product: operands are copied to shared memory some trips ahead.
+
+Before: each trip loads a tile, puts it into a buffer, multiplies. After: the buffer is a ring of `num_stages` slots; trip i starts the copy
+(cp.async) for trip i + distance, waits for its own, and multiplies. What the addresses depend on is computed ahead too: the ops of that slice,
+and the carried values in it, run `distance` trips early, guarded by the trip's existence.
+
+With wgmma one product stays in flight over the back edge, so that the tensor core works while the next copies are started; a slot is then free one
+trip later and the distance is num_stages - 2, else num_stages - 1.
+
+Order in a trip: wait for the own copy; (barrier, by sync_insertion); start the copy ahead; multiply. A loop that cannot be pipelined gets a remark that
+says why; `inspect` shows it.
+"""
+
+from __future__ import annotations
+
+from mimw.ir.builder import Builder
+from mimw.ir.core import Block, Module, OpBase, Region, Value
+from mimw.ir.ops.arith import CastOp, ConstantOp
+from mimw.ir.ops.async_copy import AsyncLoadOp, CommitGroupOp, WaitGroupOp
+from mimw.ir.ops.barrier import CtaSyncOp, FenceAsyncSharedOp
+from mimw.ir.ops.control import ForOp, IfOp, InlinedOp, WhileOp, YieldOp
+from mimw.ir.ops.memory import LoadOp, LocalAllocOp, LocalViewOp
+from mimw.ir.ops.mma import AsInflightOp, AsyncDotOp, AsyncDotWaitOp, DotOp
+from mimw.ir.ops.tensor import SplatOp
+from mimw.ir.types import I1, I32, MemDescType, TensorType, Type, element_of
+from mimw.passes.facts import Facts, compute
+from mimw.target import Target
+
+NAME = "pipelining"
+
+
+def run(module: Module, target: Target) -> None:
+    """Pipeline every innermost loop that feeds a product from memory."""
+    if not target.has("cp_async"):
+        return
+    loops = [op for op in module.function.walk() if isinstance(op, ForOp)]
+    facts: Facts | None = None
+    for loop in loops:
+        if not any(isinstance(op, (DotOp, AsyncDotOp)) for op in loop.body.block.ops):
+            continue
+        stages = loop.num_stages or module.function.num_stages
+        if stages < 2:
+            module.remark("pipeline", loop.loc, "not pipelined: num_stages is 1")
+            continue
+        facts = facts or compute(module.function)
+        plan = _Plan(loop, stages, facts)
+        why = plan.obstacle()
+        if why:
+            module.remark("pipeline", loop.loc, f"not pipelined: {why}")
+            continue
+        plan.rewrite()
+        facts = None
+        module.remark(
+            "pipeline",
+            loop.loc,
+            f"pipelined: {stages} slots, copies start {plan.distance} trips ahead"
+            + (", one product stays in flight" if plan.in_flight else ""),
+        )
+
+
+class _Plan:
+    """One loop: what is copied ahead, what must run early for it, and the new loop."""
+
+    def __init__(self, loop: ForOp, stages: int, facts: Facts) -> None:
+        self.loop = loop
+        self.block = loop.body.block
+        self.stages = stages
+        self.facts = facts
+        self.copies: list[tuple[LoadOp, LocalAllocOp]] = []
+        self.slice: set[OpBase] = set()
+        self.early_args: list[int] = []
+        self.refusals: list[str] = []
+        self.in_flight = False
+
+    # What can be done
+
+    def obstacle(self) -> str:
+        """Why the loop cannot be pipelined; empty when it can."""
+        for op in self.block.ops:
+            if isinstance(op, (ForOp, WhileOp)):
+                return f"it holds another loop (line {op.loc.line})"
+            if isinstance(op, (IfOp, InlinedOp)) and _leaves(op):
+                return f"it may be left early (line {op.loc.line})"
+        terminator = self.block.terminator
+        if not isinstance(terminator, YieldOp):
+            return "its body does not end normally"
+        for op in self.block.ops:
+            if isinstance(op, LocalAllocOp) and op.src is not None:
+                self._consider(op)
+        if not self.copies:
+            return "; ".join(self.refusals) or "no operand of its products comes straight from memory"
+        self.in_flight = self._can_stay_in_flight()
+        self.distance = self.stages - 2 if self.in_flight else self.stages - 1
+        if self.distance < 1:
+            self.in_flight, self.distance = False, self.stages - 1
+        return ""
+
+    def _consider(self, alloc: LocalAllocOp) -> None:
+        """Take a load that goes straight into a buffer, when its addresses can be known ahead."""
+        assert alloc.src is not None
+        load = alloc.src.defining_op
+        if not isinstance(load, LoadOp) or load.parent is not self.block:
+            return
+        why = self._copy_obstacle(load)
+        if not why:
+            early, args = self._closure(load)
+            bad = next((op for op in early if not op.spec.pure or op.regions), None)
+            if bad is not None:
+                why = f"the address depends on {bad.name} in line {bad.loc.line}"
+            else:
+                self.copies.append((load, alloc))
+                self.slice |= early
+                self.early_args = sorted(set(self.early_args) | args)
+                return
+        self.refusals.append(f"the load in line {load.loc.line} cannot be copied ahead: {why}")
+
+    def _copy_obstacle(self, load: LoadOp) -> str:
+        if load.result.users != [u for u in load.result.users if isinstance(u, LocalAllocOp)] or len(load.result.users) != 1:
+            return "its value is used in registers too"
+        if load.volatile:
+            return "it is volatile"
+        if load.other is not None and not _is_zero(load.other):
+            return "cp.async can only fill with zeros, and `other` is not zero"
+        bits = self.facts.vector_width(load.ptr, load.mask) * _bits(load.result)
+        if bits < 32:
+            return f"its accesses are {max(bits, 8) // 8} bytes wide and cp.async needs 4 (unknown alignment or contiguity)"
+        return ""
+
+    def _closure(self, load: LoadOp) -> tuple[set[OpBase], set[int]]:
+        """The ops of the body and the carried values that the load's operands depend on, over all trips."""
+        ops: set[OpBase] = set()
+        args: set[int] = set()
+        terminator = self.block.terminator
+        assert terminator is not None
+        todo = [v for v in (load.ptr, load.mask) if v is not None]
+        while todo:
+            v = todo.pop()
+            if v.owner is self.block:
+                if v.index and v.index - 1 not in args:
+                    args.add(v.index - 1)
+                    todo.append(terminator.operands[v.index - 1])
+            else:
+                op = v.defining_op
+                if op is not None and op.parent is self.block and op not in ops:
+                    ops.add(op)
+                    todo.extend(op.operands)
+        return ops, args
+
+    def _can_stay_in_flight(self) -> bool:
+        """One product whose accumulator is carried and touched by nothing else."""
+        dots = [op for op in self.block.ops if isinstance(op, AsyncDotOp)]
+        if len(dots) != 1 or self.stages < 3:
+            return False
+        dot = dots[0]
+        acc = dot.acc
+        if acc.owner is not self.block or acc.users != [dot] or len(dot.result.users) != 1:
+            return False
+        if not isinstance(dot.a.type, MemDescType):
+            return False
+        wait = dot.result.users[0]
+        staged = {alloc.result for _, alloc in self.copies}
+        if not isinstance(wait, AsyncDotWaitOp) or len(wait.operands) != 1 or not _from(dot.a, staged) or not _from(dot.b, staged):
+            return False
+        users = wait.outs[0].users
+        return len(users) == 1 and users[0] is self.block.terminator and users[0].operands.index(wait.outs[0]) == acc.index - 1
+
+    # The new loop
+
+    def rewrite(self) -> None:
+        """Build rings, prologue, the new loop and its epilogue in place of the old loop."""
+        loop = self.loop
+        outer = loop.parent
+        assert outer is not None
+        b = Builder(outer, loop.loc, anchor=loop)
+        rings = [self._ring(b, alloc) for _, alloc in self.copies]
+        early = {self.block.args[i + 1]: loop.inits[i] for i in self.early_args}
+        iv = loop.lower
+        for slot in range(self.distance):
+            early = self._copy_ahead(b, rings, b.constant(slot, I32), iv, loop.upper, early)
+            iv = b.elementwise("arith.add", iv, loop.step)
+        new = self._loop(b, rings, iv, early)
+        self._after(b, new)
+        for old, out in zip(loop.outs, self.results, strict=True):
+            old.replace_by(out)
+        loop.erase()
+
+    def _ring(self, b: Builder, alloc: LocalAllocOp) -> Value:
+        t = alloc.type
+        ring = MemDescType((self.stages, *t.shape), t.dtype, t.space, t.layout, (self.stages, *t.shape))
+        value = b.insert(LocalAllocOp(None, ring, loc=alloc.loc)).result
+        value.name = alloc.result.name or (alloc.src.name if alloc.src is not None else "")
+        return value
+
+    def _copy_ahead(
+        self, b: Builder, rings: list[Value], slot: Value, iv: Value, upper: Value, early: dict[Value, Value]
+    ) -> dict[Value, Value]:
+        """Emit the slice and the copies for the trip of `iv`; the early carried values of the trip after."""
+        mapping = dict(early)
+        mapping[self.block.args[0]] = iv
+        for op in self.block.ops:
+            if op in self.slice:
+                clone = b.insert(_clone(op, mapping))
+                for old, new in zip(op.results, clone.results, strict=True):
+                    mapping[old] = new
+        exists = b.elementwise(self._inside(), iv, upper)
+        for (load, _), ring in zip(self.copies, rings, strict=True):
+            loc = b.loc
+            b.loc = load.loc
+            dst = b.insert(LocalViewOp(ring, slot, loc=b.loc)).result
+            ptr = mapping.get(load.ptr, load.ptr)
+            mask = self._mask(b, exists, None if load.mask is None else mapping.get(load.mask, load.mask), ptr.type)
+            b.insert(AsyncLoadOp(ptr, dst, mask, None, load.cache, load.eviction, loc=b.loc))
+            b.loc = loc
+        b.insert(CommitGroupOp(loc=b.loc))
+        terminator = self.block.terminator
+        assert terminator is not None
+        return {
+            self.block.args[i + 1]: mapping.get(terminator.operands[i], terminator.operands[i]) for i in self.early_args
+        }
+
+    def _inside(self) -> str:
+        step = self.loop.step.defining_op
+        backwards = isinstance(step, ConstantOp) and step.value < 0
+        return "arith.gt" if backwards else "arith.lt"
+
+    def _mask(self, b: Builder, exists: Value, mask: Value | None, ptr_type: Type) -> Value:
+        if not isinstance(ptr_type, TensorType):
+            return exists if mask is None else b.elementwise("arith.and", mask, exists)
+        t = ptr_type.with_element(I1)
+        everywhere = b.insert(SplatOp(exists, t.shape, loc=b.loc, result_types=[t])).result
+        return everywhere if mask is None else b.elementwise("arith.and", mask, everywhere)
+
+    def _loop(self, b: Builder, rings: list[Value], iv_ahead: Value, early: dict[Value, Value]) -> ForOp:
+        loop = self.loop
+        inits = list(loop.inits)
+        self.acc = -1
+        if self.in_flight:
+            dot = next(op for op in self.block.ops if isinstance(op, AsyncDotOp))
+            self.acc = dot.acc.index - 1
+            inits[self.acc] = b.insert(AsInflightOp(inits[self.acc], loc=dot.loc)).result
+        early_keys = list(early)
+        zero, ahead = b.constant(0, I32), b.constant(self.distance % self.stages, I32)
+        inits += [early[k] for k in early_keys] + [iv_ahead, zero, ahead]
+        body = Block([loop.lower.type, *[v.type for v in inits]])
+        for arg, old in zip(body.args, self.block.args, strict=False):
+            arg.name = old.name
+        new = b.insert(
+            ForOp(loop.lower, loop.upper, loop.step, inits, Region(body), loop.num_stages, loop.unroll, loc=loop.loc)
+        )
+        self._fill(body, rings, early_keys)
+        return new
+
+    def _fill(self, body: Block, rings: list[Value], early_keys: list[Value]) -> None:
+        loop = self.loop
+        count = len(loop.inits)
+        b = Builder(body, loop.loc)
+        mapping = dict(zip(self.block.args, body.args, strict=False))
+        early = {k: body.args[1 + count + i] for i, k in enumerate(early_keys)}
+        iv_ahead, read_slot, write_slot = body.args[-3:]
+        read_slot.name, write_slot.name = "slot", "slot_ahead"
+        b.insert(WaitGroupOp(self.distance - 1, loc=loop.loc))
+        early = self._copy_ahead(b, rings, write_slot, iv_ahead, loop.upper, early)
+        buffers = {alloc: ring for (_, alloc), ring in zip(self.copies, rings, strict=True)}
+        loads = {load for load, _ in self.copies}
+        terminator = self.block.terminator
+        for op in self.block.ops:
+            if op in loads or op is terminator or isinstance(op, (FenceAsyncSharedOp, CtaSyncOp)):
+                continue
+            if isinstance(op, LocalAllocOp) and op in buffers:
+                mapping[op.result] = b.insert(LocalViewOp(buffers[op], read_slot, loc=op.loc)).result
+                continue
+            clone = b.insert(_clone(op, mapping, self._types(op, mapping)))
+            if self.in_flight and isinstance(op, AsyncDotWaitOp):
+                clone.attrs["pendings"] = 1
+            for old, new in zip(op.results, clone.results, strict=True):
+                mapping[old] = new
+        assert terminator is not None
+        b.loc = loop.loc
+        ahead = b.elementwise("arith.add", iv_ahead, loop.step)
+        values = [mapping.get(v, v) for v in terminator.operands] + [early[k] for k in early_keys]
+        values += [ahead, self._next_slot(b, read_slot), self._next_slot(b, write_slot)]
+        b.insert(YieldOp(values, loc=terminator.loc))
+
+    def _types(self, op: OpBase, mapping: dict[Value, Value]) -> list[Type] | None:
+        if not self.in_flight or not isinstance(op, AsyncDotWaitOp):
+            return None
+        return [mapping[v].type for v in op.srcs]
+
+    def _next_slot(self, b: Builder, slot: Value) -> Value:
+        following = b.elementwise("arith.add", slot, b.constant(1, I32))
+        wraps = b.elementwise("arith.eq", following, b.constant(self.stages, I32))
+        return b.elementwise("arith.select", wraps, b.constant(0, I32), following)
+
+    def _after(self, b: Builder, new: ForOp) -> None:
+        """Nothing may be in flight after the loop: its buffers' bytes may be used for something else."""
+        self.results = list(new.outs[: len(self.loop.inits)])
+        b.insert(WaitGroupOp(0, loc=self.loop.loc))
+        if self.in_flight:
+            self.results[self.acc] = b.insert(
+                AsyncDotWaitOp([self.results[self.acc]], 0, loc=self.loop.loc)
+            ).outs[0]
+
+
+def _leaves(op: OpBase) -> bool:
+    """Whether a branch holds a break, continue or return that leaves the loop's body."""
+    return any(inner.spec.name in ("control.break", "control.continue", "control.return") for inner in op.walk())
+
+
+def _is_zero(v: Value) -> bool:
+    op = v.defining_op
+    while isinstance(op, (SplatOp, CastOp)):
+        op = op.src.defining_op
+    return isinstance(op, ConstantOp) and op.value == 0
+
+
+def _bits(v: Value) -> int:
+    return getattr(element_of(v.type), "bits", 64)
+
+
+def _from(v: Value, buffers: set[Value]) -> bool:
+    """Whether a memdesc is one of the buffers or a view of one."""
+    while v not in buffers:
+        op = v.defining_op
+        if op is None or not op.operands or not isinstance(op.operands[0].type, MemDescType):
+            return False
+        v = op.operands[0]
+    return True
+
+
+def _clone(op: OpBase, mapping: dict[Value, Value], types: list[Type] | None = None) -> OpBase:
+    """A copy of an op (regions too) on mapped operands; results keep their types."""
+    from_types = types if types is not None else [_retyped(r.type, op, mapping) for r in op.results]
+    return clone_op(op, mapping, from_types)
+
+
+def _retyped(t: Type, op: OpBase, mapping: dict[Value, Value]) -> Type:
+    """A view of a ring's slot keeps the ring's allocation shape; everything else keeps its type."""
+    if isinstance(t, MemDescType) and op.operands and op.operands[0] in mapping:
+        src = mapping[op.operands[0]].type
+        if isinstance(src, MemDescType):
+            return MemDescType(t.shape, t.dtype, t.space, t.layout, src.alloc_shape)
+    return t
+
