@@ -41,15 +41,15 @@ def describe_arguments(meta: KernelMetadata, args: Sequence[Any]) -> list[ArrayI
 
 
 def argument_device(meta: KernelMetadata, infos: Sequence[ArrayInfo | ScalarInfo]) -> int | None:
-    """The CUDA device that holds all array arguments, None when there is no array; `LaunchError` for host arrays and a mixture."""
+    """The CUDA device of all array arguments, None without any; `LaunchError` for host arrays and two devices."""
     device: int | None = None
     first = ""
     for param, info in zip(meta.params, infos, strict=True):
         if not isinstance(info, ArrayInfo):
             continue
         if info.kind != "cuda":
-            message = f"kernel {meta.name!r}: argument {param.name!r} lies in host memory, the kernel is compiled for {meta.target}"
-            hint = "move it to the device; the @mimw.kernel function itself, called with host arrays only, runs in the simulator"
+            message = f"kernel {meta.name!r}, compiled for {meta.target}: argument {param.name!r} lies in host memory"
+            hint = "move it to the device; `kernel[grid](...)` with host arrays only runs in the simulator"
             raise LaunchError("launch-host-array", message, caller_loc(), hint=hint)
         if device is None:
             device, first = info.device, param.name

@@ -280,7 +280,7 @@ def _from_cuda_array_interface(array: Any) -> ArrayInfo:
 
 
 def _cuda_device(array: Any) -> int:
-    """The device number of an array that shows `__cuda_array_interface__`, which does not tell it; 0 when nothing else does."""
+    """The device number behind `__cuda_array_interface__`, which does not tell it; 0 when nothing else does."""
     if hasattr(array, "__dlpack_device__"):
         return int(array.__dlpack_device__()[1])
     device = getattr(array, "device", None)

@@ -13,6 +13,7 @@ and is removed. A cache that cannot be written is no error.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -55,7 +56,7 @@ def cache_key(parts: Iterable[tuple[str, str | bytes | int | None]]) -> str:
 
 
 class DiskCache:
-    """A cache in one folder, safe under many threads and processes; `limit_bytes` is kept to within what one scan misses."""
+    """A cache in one folder, safe under many threads and processes, of `limit_bytes` and little more (`_account`)."""
 
     __slots__ = ("_written", "folder", "limit_bytes")
 
@@ -118,10 +119,8 @@ class DiskCache:
             grave = tempfile.mkdtemp(prefix=".old-", dir=os.path.dirname(path))
         except OSError:
             return
-        try:
+        with contextlib.suppress(OSError):  # another process was quicker
             os.rename(path, os.path.join(grave, "entry"))
-        except OSError:
-            pass  # another process was quicker
         shutil.rmtree(grave, ignore_errors=True)
 
     def _account(self, size: int) -> None:
@@ -133,7 +132,7 @@ class DiskCache:
         self.evict()
 
     def evict(self) -> None:
-        """Remove the entries that were used longest ago until the rest is within nine tenths of the limit, if it is over the limit."""
+        """When over the limit, remove what was used longest ago until the rest is within nine tenths of it."""
         entries = sorted(self._scan(sweep=True))
         total = sum(size for _, size, _ in entries)
         if total <= self.limit_bytes:
@@ -194,10 +193,8 @@ def _write_entry(folder: str, key: str, meta: Mapping[str, Any], files: Mapping[
 
 
 def _touch(path: str) -> None:
-    try:
+    with contextlib.suppress(OSError):  # a read-only cache serves all the same
         os.utime(os.path.join(path, "meta.json"))
-    except OSError:
-        pass  # a read-only cache serves all the same
 
 
 def _subfolders(path: str) -> list[str]:

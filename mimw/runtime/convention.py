@@ -122,7 +122,7 @@ def struct_format(params: list[Param]) -> str:
 
 
 class LaunchAttributes:
-    """What a launch asks beyond grid and block: cluster dimensions in CTAs, a cooperative grid, programmatic dependent launch."""
+    """What a launch asks beyond the grid: cluster size in CTAs, cooperative grid, programmatic dependent launch."""
 
     __slots__ = ("cluster", "cooperative", "programmatic")
 
@@ -223,7 +223,7 @@ class KernelMetadata:
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> KernelMetadata:
-        """The inverse of `to_dict`; `ValueError` for another version of the convention, `KeyError` for a missing field."""
+        """The inverse of `to_dict`; `ValueError` for another convention, `KeyError` for a missing field."""
         if data["convention"] != CONVENTION:
             raise ValueError(f"calling convention {data['convention']}, this mimw speaks {CONVENTION}")
         return KernelMetadata(

@@ -37,7 +37,7 @@ _streams: dict[int, Any] = {}
 
 
 class DriverError(Exception):
-    """A refusal by the driver: its number, name (`CUDA_ERROR_...`), sentence, and the call; `log` is the JIT's, when there is one."""
+    """A refusal by the driver: number, name (`CUDA_ERROR_...`), sentence, and the call; `log` is its assembler's."""
 
     def __init__(self, code: int, name: str, text: str, call: str, log: str = "") -> None:
         super().__init__(f"{call}: {name} ({code}): {text}" + (f"\n{log}" if log else ""))
@@ -49,7 +49,7 @@ class DriverError(Exception):
 
 
 class Function:
-    """A kernel on one device: the driver's handles, and what the driver says of it (registers a thread, most threads a CTA, bytes)."""
+    """A kernel on one device: handles, and the driver's figures (registers a thread, most threads a CTA, bytes)."""
 
     __slots__ = ("device", "handle", "local_bytes", "max_threads", "module", "registers", "static_shared")
 
@@ -189,7 +189,7 @@ def target_name(device: int) -> str | None:
 
 
 def target_for(capability: tuple[int, int]) -> str | None:
-    """The target for a compute capability: its own, else the newest of the same major number below it that is not arch-specific."""
+    """The target for a compute capability: its own, else the newest earlier one of its major number that runs there."""
     major, minor = capability
     exact = f"sm_{major}{minor}"
     for name in (exact + "a", exact):
@@ -255,7 +255,7 @@ def current_device() -> int:
 
 
 def load_function(device: int, image: bytes | str, entry: str) -> Function:
-    """The kernel `entry` of a cubin (bytes) or PTX (text, assembled by the driver), loaded on a device for the life of the process."""
+    """The kernel `entry` of a cubin (bytes) or PTX (text: the driver assembles it), loaded for the process's life."""
     data = image.encode() + b"\0" if isinstance(image, str) else image
     with current(device):
         module = _load_module(data, jit=isinstance(image, str))
@@ -375,7 +375,7 @@ def stream_handle(stream: int) -> Any:
 
 
 def torch_stream(device: int) -> int:
-    """torch's current stream on a device as a raw handle; 0, the default stream, when torch is not imported or has not used CUDA."""
+    """torch's current stream on a device as a raw handle; 0, the default one, while torch does not use CUDA."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return 0
@@ -383,7 +383,7 @@ def torch_stream(device: int) -> int:
 
 
 def raw_stream_getter() -> Callable[[int], int]:
-    """The quickest function device -> torch's current raw stream, for a process in which torch has made CUDA tensors."""
+    """The quickest function device -> torch's current raw stream, once torch has made CUDA tensors."""
     torch = sys.modules.get("torch")
     getter = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
     return getter or torch_stream

@@ -147,13 +147,11 @@ class CompiledKernel:
         return function
 
     def _explain(self, head: str, error: DriverError) -> LaunchError:
-        if _last_launch is not None:
-            head += f" (the launch before it: {_last_launch[0]!r} with grid {_last_launch[1]})"
-        return explain_driver_error(head, error.name, error.text, error.call, error.log)
+        return explain_driver_error(head, error.name, error.text, error.call, error.log, _last_launch)
 
 
 class PreparedLaunch:
-    """A kernel with its grid fixed and checked: ``prepared(*args)`` launches on the current stream or on ``stream=``."""
+    """A kernel with its grid fixed and checked: ``prepared(*args)`` launches, on ``stream=`` or the current stream."""
 
     __slots__ = ("grid", "kernel")
 
@@ -266,7 +264,7 @@ class _Launcher:
         return slot
 
     def _retry(self, error: DriverError, grid: Grid, slot: _Slot) -> None:
-        """Asking for the current context before every launch would cost more than failing once in a thread that has another."""
+        """Asking for the current context at every launch would cost more than failing where a thread has another."""
         head = f"kernel {self._kernel.name!r} with grid {grid}"
         if error.name not in _CONTEXT_ERRORS:
             raise self._kernel._explain(head, error) from None
@@ -278,7 +276,7 @@ class _Launcher:
 
 
 def _is_quick(params: list[Param], args: Sequence[Any]) -> bool:
-    """Whether a later launch with such arguments may take the quick way: torch arrays only, no scalar that needs a conversion."""
+    """Whether a later launch with such arguments may go the quick way: torch arrays only, no scalar to convert."""
     pointers = [arg for p, arg in zip(params, args, strict=True) if p.kind == POINTER]
     return bool(pointers) and all(hasattr(a, "data_ptr") for a in pointers) and all(p.kind != "bf16" for p in params)
 
@@ -304,7 +302,7 @@ def raw_stream(stream: Any) -> int:
 
 
 def choose_stream(stream: Any, infos: Sequence[ArrayInfo | ScalarInfo], device: int) -> int:
-    """The raw stream to launch on: the one given, else torch's when torch uses CUDA, else the first that an array states, else 0."""
+    """The raw stream: the one given; torch's if an array is torch's; the first that an array states; torch's, or 0."""
     if stream is not None:
         return raw_stream(stream)
     current = driver_api.torch_stream(device)
@@ -317,13 +315,11 @@ def choose_stream(stream: Any, infos: Sequence[ArrayInfo | ScalarInfo], device: 
 def _await_producers(
     args: Sequence[Any], infos: list[ArrayInfo | ScalarInfo], device: int, raw: int
 ) -> list[ArrayInfo | ScalarInfo]:
-    """Order the launch after what other libraries have still to do on the arrays; returns the infos, with their capsules."""
+    """Order the launch after what other libraries have still to do on the arrays; returns the infos to launch with."""
     out: list[ArrayInfo | ScalarInfo] = []
     for arg, info in zip(args, infos, strict=True):
-        if (
-            isinstance(info, ArrayInfo) and info.owner is not arg
-        ):  # DLPack: asking again with a stream makes the producer wait
-            info = describe(arg, raw)
+        if isinstance(info, ArrayInfo) and info.owner is not arg:
+            info = describe(arg, raw)  # DLPack: asked again with a stream, the producer waits
         elif isinstance(info, ArrayInfo) and info.stream is not None and info.stream != raw:
             driver_api.wait_for_stream(device, raw, info.stream)
         out.append(info)
@@ -374,12 +370,9 @@ def check_threads(head: str, threads: int, function: Function) -> None:
 
 
 def synchronize(device: int | None = None, stream: Any = None) -> None:
-    """Wait for all work on a device (None: the current one), or on a stream; `LaunchError` for the faults that come to light."""
+    """Wait for all work on a device (None: the current one) or a stream; `LaunchError` for faults that come to light."""
     try:
         where = driver_api.current_device() if device is None else device
         driver_api.synchronize(where, None if stream is None else raw_stream(stream))
     except DriverError as error:
-        head = "synchronize"
-        if _last_launch is not None:
-            head += f" (the last launch: {_last_launch[0]!r} with grid {_last_launch[1]})"
-        raise explain_driver_error(head, error.name, error.text, error.call, error.log) from None
+        raise explain_driver_error("synchronize", error.name, error.text, error.call, error.log, _last_launch) from None

@@ -7,7 +7,7 @@ Assumes: nothing of the driver but the names of its errors. Must not know how a 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, cast
 
 from mimw.diagnostics import UNKNOWN, LaunchError, Loc
 
@@ -15,8 +15,9 @@ Grid = tuple[int, int, int]
 
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the same for every one that mimw knows.
 GRID_LIMITS: Grid = (2**31 - 1, 65535, 65535)
+_ONES: Grid = (1, 1, 1)
 
-_EARLIER = "a launch runs asynchronously, so that the fault may be an earlier launch's; the CUDA context is lost: restart the process"
+_EARLIER = "it may be an earlier launch, for launches are asynchronous; the CUDA context is lost: restart the process"
 _RUN_SIMULATOR = (
     "run the kernel on NumPy arrays: the simulator names the access; or run the program under compute-sanitizer"
 )
@@ -71,6 +72,10 @@ DRIVER_ERRORS: dict[str, tuple[str, str]] = {
         "the compiled code has no kernel of that entry name",
         "clear the cache (MIMW_CACHE_DIR) and compile again",
     ),
+    "CUDA_ERROR_INVALID_HANDLE": (
+        "the driver does not know the stream: it was destroyed, or belongs to another device",
+        "pass a stream of the arguments' device",
+    ),
     "CUDA_ERROR_OUT_OF_MEMORY": (
         "the device has too little free memory for the kernel's code or its stack",
         "free device memory",
@@ -105,47 +110,57 @@ def _frame_loc(frame: Any) -> Loc:
 
 
 def check_grid(kernel: str, grid: Any) -> Grid:
-    """The grid as three numbers of CTAs; `LaunchError` when it is not one to three integers within the device's limits."""
-    dims: list[int] = []
+    """The grid as three numbers of CTAs; `LaunchError` unless it is one to three integers within the limits."""
+    dims = cast("tuple[Any, ...]", grid)
+    if type(grid) is tuple and 1 <= len(dims) <= 3:
+        x, y, z = dims + _ONES[len(dims) :]
+        if type(x) is int and type(y) is int and type(z) is int and _within_limits(x, y, z):
+            return x, y, z
+    return _check_odd_grid(kernel, grid)
+
+
+def _within_limits(x: int, y: int, z: int) -> bool:
+    return 0 <= x <= GRID_LIMITS[0] and 0 <= y <= GRID_LIMITS[1] and 0 <= z <= GRID_LIMITS[2]
+
+
+def _check_odd_grid(kernel: str, grid: Any) -> Grid:
+    """Grids that are no tuple of ints, and those in error."""
+    parts = list(cast("list[Any]", grid)) if isinstance(grid, (tuple, list)) else [cast("Any", grid)]
     try:
-        parts: list[Any] = list(grid) if isinstance(grid, (tuple, list)) else [grid]  # pyright: ignore[reportUnknownArgumentType]
-        dims.extend(part.__index__() for part in parts)
+        dims = [int(part.__index__()) for part in parts]
     except (TypeError, AttributeError):
-        hint = (
-            "a grid that depends on the configuration is a function: call it with the configuration first"
-            if callable(grid)
-            else None
-        )
-        message = f"kernel {kernel!r}: the grid must be one to three integers, not {grid!r}"
-        raise LaunchError("launch-grid", message, caller_loc(), hint=hint) from None
+        hint = "a grid that depends on the configuration is a function: call it first" if callable(parts[0]) else None
+        raise _grid_error(kernel, f"the grid must be one to three integers, not {grid!r}", hint) from None
     if not 1 <= len(dims) <= 3:
-        raise LaunchError(
-            "launch-grid", f"kernel {kernel!r}: a grid has one to three dimensions, not {len(dims)}", caller_loc()
-        )
-    dims += [1] * (3 - len(dims))
-    for axis, size, limit in zip("xyz", dims, GRID_LIMITS, strict=True):
+        raise _grid_error(kernel, f"a grid has one to three dimensions, not {len(dims)}")
+    x, y, z = (*dims, *_ONES[len(dims) :])
+    for axis, size, limit in zip("xyz", (x, y, z), GRID_LIMITS, strict=True):
         if size < 0:
-            raise LaunchError(
-                "launch-grid", f"kernel {kernel!r}: grid {tuple(dims)} is negative along {axis}", caller_loc()
-            )
+            raise _grid_error(kernel, f"grid {(x, y, z)} is negative along {axis}")
         if size > limit:
-            hint = "x may be up to 2147483647: fold the other dimensions into it"
-            message = f"kernel {kernel!r}: grid {tuple(dims)} exceeds the device's limit of {limit} along {axis}"
-            raise LaunchError("launch-grid", message, caller_loc(), hint=hint)
-    return dims[0], dims[1], dims[2]
+            hint = f"x may be up to {GRID_LIMITS[0]}: fold the other dimensions into it"
+            raise _grid_error(kernel, f"grid {(x, y, z)} exceeds the device's limit of {limit} along {axis}", hint)
+    return x, y, z
+
+
+def _grid_error(kernel: str, what: str, hint: str | None = None) -> LaunchError:
+    return LaunchError("launch-grid", f"kernel {kernel!r}: {what}", caller_loc(), hint=hint)
 
 
 def check_cluster(kernel: str, grid: Grid, cluster: Grid) -> None:
     """`LaunchError` when the grid, in CTAs, is not a whole number of clusters along each dimension."""
     for axis, size, width in zip("xyz", grid, cluster, strict=True):
         if size % width:
-            message = f"kernel {kernel!r}: grid {grid} is not a multiple of the cluster {cluster} along {axis}"
             hint = f"the grid counts CTAs: round it up to {(size + width - 1) // width * width} along {axis}"
-            raise LaunchError("launch-grid", message, caller_loc(), hint=hint)
+            raise _grid_error(kernel, f"grid {grid} is not a multiple of the cluster {cluster} along {axis}", hint)
 
 
-def explain_driver_error(head: str, name: str, text: str, call: str, log: str) -> LaunchError:
-    """The user's error for the driver's: `head` says which launch it was."""
+def explain_driver_error(
+    head: str, name: str, text: str, call: str, log: str, last: tuple[str, Grid] | None
+) -> LaunchError:
+    """The user's error for the driver's: `head` says which launch it was, `last` is the launch before (kernel, grid)."""
     cause, hint = DRIVER_ERRORS.get(name, (text, None))
+    if _EARLIER in cause and last is not None:
+        cause += f"; the last launch was {last[0]!r} with grid {last[1]}"
     message = f"{head}: {cause} ({call}: {name}, {text!r})"
     return LaunchError("launch-driver", f"{message}\n{log}" if log else message, caller_loc(), hint=hint)
