@@ -1,0 +1,69 @@
+"""mimw: a language and compiler for GPU kernels, in pure Python.
+
+    import mimw
+    import mimw.language as ml
+
+    @mimw.kernel
+    def add(x, y, out, n, BLOCK: ml.constexpr): ...
+
+    add[(mimw.cdiv(n, 1024),)](x, y, out, n, BLOCK=1024)
+
+The names below load on first use, so that importing mimw costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mimw.diagnostics import CompilationError, InternalError, LaunchError
+    from mimw.jit import Kernel, cdiv, kernel, next_power_of_2
+    from mimw.runtime.launch import CompiledKernel, synchronize
+    from mimw.sim.errors import SimulationError
+    from mimw.target import TARGETS, Target
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "CompilationError": "mimw.diagnostics",
+    "CompiledKernel": "mimw.runtime.launch",
+    "InternalError": "mimw.diagnostics",
+    "Kernel": "mimw.jit",
+    "LaunchError": "mimw.diagnostics",
+    "SimulationError": "mimw.sim.errors",
+    "TARGETS": "mimw.target",
+    "Target": "mimw.target",
+    "cdiv": "mimw.jit",
+    "kernel": "mimw.jit",
+    "next_power_of_2": "mimw.jit",
+    "synchronize": "mimw.runtime.launch",
+}
+
+__all__ = [
+    "TARGETS",
+    "CompilationError",
+    "CompiledKernel",
+    "InternalError",
+    "Kernel",
+    "LaunchError",
+    "SimulationError",
+    "Target",
+    "cdiv",
+    "kernel",
+    "next_power_of_2",
+    "synchronize",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'mimw' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])
