@@ -506,27 +506,26 @@ def reshape(layout: Layout, old_shape: Sequence[int], new_shape: Sequence[int]) 
     Free when both shapes split into groups of equal size in which all but the leading dimension are unpadded powers
     of two.
     """
-    groups = _reshape_groups(old_shape, new_shape)
+    if tuple(old_shape) == tuple(new_shape):
+        return layout
+    # Unpadded dimensions of size 1 carry no element order: they come and go freely.
+    old = [d for d in range(layout.rank) if layout.dims[d] != (0, 1)]
+    new = [d for d, size in enumerate(new_shape) if size != 1]
+    groups = _reshape_groups(old, old_shape, new, new_shape)
     if groups is None:
         return None
-    dims: list[tuple[int, int]] = []
-    for old, new in groups:
-        a, o = layout.dims[old[0]] if old else (0, 1)
-        if any(
-            layout.dims[d] != (old_shape[d].bit_length() - 1, 1) or layout.shape_padded[d] != old_shape[d]
-            for d in old[1:]
-        ):
+    dims: list[tuple[int, int]] = [(0, 1)] * len(new_shape)
+    for (lead, *tail), (new_lead, *new_tail) in groups:
+        if any(layout.dims[d][1] != 1 or old_shape[d] != layout.shape_padded[d] for d in tail):
             return None
-        bits = a + sum(layout.dims[d][0] for d in old[1:])
-        tail = new[1:]
-        if any(new_shape[d] & (new_shape[d] - 1) for d in tail):
+        if any(new_shape[d] & (new_shape[d] - 1) for d in new_tail):
             return None
-        lead = bits - sum(new_shape[d].bit_length() - 1 for d in tail)
-        if lead < 0 or (not new and (bits or o != 1)):
+        for d in new_tail:
+            dims[d] = (new_shape[d].bit_length() - 1, 1)
+        bits = layout.dims[lead][0] + sum(layout.dims[d][0] for d in tail) - sum(dims[d][0] for d in new_tail)
+        if bits < 0:
             return None
-        if new:
-            dims.append((lead, o))
-            dims.extend((new_shape[d].bit_length() - 1, 1) for d in tail)
+        dims[new_lead] = (bits, layout.dims[lead][1])
     shifts: list[int] = []
     total = 0
     for a, _ in reversed(dims):
@@ -541,36 +540,29 @@ def reshape(layout: Layout, old_shape: Sequence[int], new_shape: Sequence[int]) 
     return _map_vectors(layout, tuple(dims), {v: convert(v) for v in _all_vectors(layout)})
 
 
-def _reshape_groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]] | None:
-    """Runs of old and new dimensions with equal products, as short as can be; None when the totals differ."""
+def _reshape_groups(
+    old: list[int], old_shape: Sequence[int], new: list[int], new_shape: Sequence[int]
+) -> list[tuple[list[int], list[int]]] | None:
+    """Runs of old and new dimensions with equal products, as short as can be; None when there are none."""
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
-    while i < len(old) or j < len(new):
-        mine: list[int] = []
-        theirs: list[int] = []
-        left = right = 1
-        while True:
-            if left <= right and i < len(old) and (left < right or not mine):
-                left *= old[i]
-                mine.append(i)
+    while i < len(old) and j < len(new):
+        mine, theirs = [old[i]], [new[j]]
+        left, right = old_shape[old[i]], new_shape[new[j]]
+        i, j = i + 1, j + 1
+        while left != right:
+            if left < right and i < len(old):
+                left *= old_shape[old[i]]
+                mine.append(old[i])
                 i += 1
-            elif j < len(new) and (right < left or not theirs):
-                right *= new[j]
-                theirs.append(j)
+            elif right < left and j < len(new):
+                right *= new_shape[new[j]]
+                theirs.append(new[j])
                 j += 1
             else:
-                break
-        if left != right:
-            return None
-        # Trailing dimensions of size 1 belong to the group on their left: they carry no element order.
-        while i < len(old) and old[i] == 1:
-            mine.append(i)
-            i += 1
-        while j < len(new) and new[j] == 1:
-            theirs.append(j)
-            j += 1
+                return None
         groups.append((mine, theirs))
-    return groups
+    return groups if i == len(old) and j == len(new) else None
 
 
 def product(outer: Layout, inner: Layout) -> Layout:
