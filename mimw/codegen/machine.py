@@ -1,22 +1,23 @@
 """Machine IR: target instructions on virtual registers, and the operand kinds they take.
 
-Owns `Reg` and the other operands, `Inst`, `Block`, `Function`, and the passes that need no knowledge of a target. Lowerings build
-it in SSA form over basic blocks with block parameters; `leave_ssa` turns it into the flat form (labels and instructions in one
-list) that the printer prints, the parser reads back and the simulator runs. Knows no mnemonic: what an opcode takes is asked of
-the target's instruction table.
+Owns `Reg` and the other operands, `Inst`, `Block`, `Function`, and the passes that need no knowledge of a target. Lowerings
+build it in SSA form over basic blocks with block parameters; `leave_ssa` turns it into the flat form (labels and instructions
+in one list) that the printer prints, the parser reads back and the simulator runs. Knows no mnemonic: what an opcode takes is
+asked of the target's instruction table.
 
 Objects are slotted and mutable: frozen dataclasses cost five times as much to make.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Union
 
-from mimw.diagnostics import Loc
+from mimw.diagnostics import InternalError, Loc
 
 
 class Reg:
-    """A virtual register. `cls` is its register class (PTX: pred b8 b16 b32 b64 b128 f32 f64 ...), `hint` a name from the source.
+    """A virtual register. `cls` is its register class (PTX: pred b8 b16 b32 b64 b128 f32 f64 ...), `hint` a name to print.
 
     Identity is the register; `name` is set by the parser or, before printing, by the namer.
     """
@@ -33,7 +34,7 @@ class Reg:
 
 
 class Imm:
-    """An immediate: an integer, or a float given by its bits (`cls` "f32" or "f64": printed 0fXXXXXXXX / 0dXXXXXXXXXXXXXXXX)."""
+    """An immediate: an integer, or a float given by its bits (`cls` "f32": printed 0fXXXXXXXX, "f64": 0dXXXXXXXXXXXXXXXX)."""
 
     __slots__ = ("cls", "value")
 
@@ -53,6 +54,9 @@ class Special:
     def __init__(self, name: str) -> None:
         self.name = name
 
+    def __repr__(self) -> str:
+        return self.name
+
 
 class Symbol:
     """The address of a module-level variable, a parameter or a function (``smem``, ``k_param_0``)."""
@@ -62,6 +66,9 @@ class Symbol:
     def __init__(self, name: str) -> None:
         self.name = name
 
+    def __repr__(self) -> str:
+        return self.name
+
 
 class Vec:
     """Registers that one instruction takes as a tuple: ``{a, b, c, d}``. Elements: Reg, Imm or Sink."""
@@ -70,6 +77,9 @@ class Vec:
 
     def __init__(self, items: "list[Operand]") -> None:
         self.items = items
+
+    def __repr__(self) -> str:
+        return "{" + ", ".join(repr(item) for item in self.items) + "}"
 
 
 class Addr:
@@ -82,6 +92,9 @@ class Addr:
         self.offset = offset
         self.coords = coords
 
+    def __repr__(self) -> str:
+        return f"[{self.base!r}+{self.offset}{', ' + repr(self.coords) if self.coords else ''}]"
+
 
 class Not:
     """A negated predicate source, ``!p``."""
@@ -90,6 +103,9 @@ class Not:
 
     def __init__(self, reg: Reg) -> None:
         self.reg = reg
+
+    def __repr__(self) -> str:
+        return f"!{self.reg!r}"
 
 
 class Pair:
@@ -101,11 +117,17 @@ class Pair:
         self.first = first
         self.second = second
 
+    def __repr__(self) -> str:
+        return f"{self.first!r}|{self.second!r}"
+
 
 class Sink:
     """The result that is thrown away, ``_``."""
 
     __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "_"
 
 
 class LabelRef:
@@ -116,6 +138,9 @@ class LabelRef:
     def __init__(self, name: str) -> None:
         self.name = name
 
+    def __repr__(self) -> str:
+        return self.name
+
 
 Operand = Union[Reg, Imm, Special, Symbol, Vec, Addr, Not, Pair, Sink, LabelRef]
 
@@ -123,13 +148,17 @@ Operand = Union[Reg, Imm, Special, Symbol, Vec, Addr, Not, Pair, Sink, LabelRef]
 class Inst:
     """One target instruction.
 
-    `opcode` is the full dotted opcode (``"ld.global.v4.b32"``), the key into the target's instruction table. `operands` holds all
-    operands in printed order; the first `num_results` of them are written. `guard` is the predicate in front (``@p``,
-    ``@!p`` with `guard_neg`). `ties` pairs (result position, operand position) that must share their registers (accumulators):
-    in SSA form the tied input stands after the printed operands, in `tied_in`, one Vec or Reg a tie, and is not printed.
+    `opcode` is the full dotted opcode (``"ld.global.v4.b32"``), the key into the target's instruction table. `operands` holds
+    all operands in printed order; the first `num_results` of them are written. `guard` is the predicate in front (``@p``, ``@!p``
+    with `guard_neg`).
+
+    Two lists exist in SSA form only and are never printed. `redefined`: results that have no printed place, because the
+    instruction only gives known registers anew (a wait, of the accumulators that it completes). `tied_in`: the values that the
+    results must share their registers with, one for one with ``operands[:num_results] + redefined``; a shorter list leaves the
+    last results free, None leaves one free. A tied value is a Reg, or a Vec for a Vec; an Imm there becomes a move.
     """
 
-    __slots__ = ("guard", "guard_neg", "loc", "num_results", "opcode", "operands", "tied_in")
+    __slots__ = ("guard", "guard_neg", "loc", "num_results", "opcode", "operands", "redefined", "tied_in")
 
     def __init__(
         self,
@@ -139,7 +168,8 @@ class Inst:
         loc: Loc | None = None,
         guard: Reg | None = None,
         guard_neg: bool = False,
-        tied_in: "list[Operand] | None" = None,
+        tied_in: "list[Operand | None] | None" = None,
+        redefined: "list[Operand] | None" = None,
     ) -> None:
         self.opcode = opcode
         self.operands = operands
@@ -148,6 +178,11 @@ class Inst:
         self.guard = guard
         self.guard_neg = guard_neg
         self.tied_in = tied_in
+        self.redefined = redefined
+
+    def __repr__(self) -> str:
+        guard = f"@{'!' if self.guard_neg else ''}{self.guard!r} " if self.guard else ""
+        return f"{guard}{self.opcode} {', '.join(repr(o) for o in self.operands)}"
 
 
 class Label:
@@ -180,11 +215,13 @@ class Edge:
 
 
 class Terminator:
-    """How a block ends: no edges = return; one = jump; two = `cond` ? first : second. `uniform` when all lanes of a warp agree."""
+    """How a block ends: no edges = return; one = jump; two = `cond` ? first : second. `uniform`: all lanes of a warp agree."""
 
     __slots__ = ("cond", "edges", "loc", "uniform")
 
-    def __init__(self, edges: list[Edge], cond: Reg | None = None, uniform: bool = False, loc: Loc | None = None) -> None:
+    def __init__(
+        self, edges: list[Edge], cond: Reg | None = None, uniform: bool = False, loc: Loc | None = None
+    ) -> None:
         self.edges = edges
         self.cond = cond
         self.uniform = uniform
@@ -205,13 +242,20 @@ class Block:
 
 
 class Function:
-    """An entry in SSA form. `params` are (class, name, byte size, alignment) of the kernel's parameters, in order."""
+    """An entry in SSA form; the first block is where it starts and has no parameters.
 
-    __slots__ = ("blocks", "name", "params")
+    `params` are (class, name, byte size, alignment) of the kernel's parameters, in order. `directives`, `shared` and `pointers`
+    are carried into the flat form: see `FlatFunction`.
+    """
+
+    __slots__ = ("blocks", "directives", "name", "params", "pointers", "shared")
 
     def __init__(self, name: str, params: list[tuple[str, str, int, int]]) -> None:
         self.name = name
         self.params = params
+        self.pointers: dict[str, tuple[str, int]] = {}
+        self.directives: dict[str, tuple[int, ...]] = {}
+        self.shared: list[tuple[str, int, int]] = []
         self.blocks: list[Block] = []
 
 
@@ -236,3 +280,140 @@ class FlatFunction:
         self.local: list[tuple[str, int, int]] = []
         self.tables: dict[str, list[str]] = {}
         self.body: list[Inst | Label | Comment] = []
+
+
+# --- what an instruction reads and writes
+
+
+def operand_regs(operand: Operand | None) -> list[Reg]:
+    """The registers that an operand names, in order (an address names its base and coordinates)."""
+    if isinstance(operand, Reg):
+        return [operand]
+    if isinstance(operand, Vec):
+        return [reg for item in operand.items for reg in operand_regs(item)]
+    if isinstance(operand, Addr):
+        base = [operand.base] if isinstance(operand.base, Reg) else []
+        return base + [reg for item in operand.coords or () for reg in operand_regs(item)]
+    if isinstance(operand, Not):
+        return [operand.reg]
+    if isinstance(operand, Pair):
+        return operand_regs(operand.first) + operand_regs(operand.second)
+    return []
+
+
+def written(inst: Inst) -> list[Reg]:
+    """The registers that `inst` defines, in order."""
+    regs: list[Reg] = []
+    for operand in inst.operands[: inst.num_results]:
+        regs += operand_regs(operand)
+    for operand in inst.redefined or ():
+        regs += operand_regs(operand)
+    return regs
+
+
+def read(inst: Inst) -> list[Reg]:
+    """The registers that `inst` reads: operands that are no results, the guard, tied values."""
+    regs: list[Reg] = []
+    for operand in inst.operands[inst.num_results :]:
+        regs += operand_regs(operand)
+    if inst.guard is not None:
+        regs.append(inst.guard)
+    for operand in inst.tied_in or ():
+        regs += operand_regs(operand)
+    return regs
+
+
+def ties(inst: Inst) -> list[tuple[Reg, "Reg | Imm"]]:
+    """(result register, tied value) pairs of `inst`; `InternalError` when a tie has two shapes or classes."""
+    if inst.tied_in is None:
+        return []
+    results = inst.operands[: inst.num_results] + (inst.redefined or [])
+    pairs: list[tuple[Reg, Reg | Imm]] = []
+    for result, tied in zip(results, inst.tied_in, strict=False):
+        if tied is None:
+            continue
+        lefts = result.items if isinstance(result, Vec) else [result]
+        rights = tied.items if isinstance(tied, Vec) else [tied]
+        if len(lefts) != len(rights):
+            raise InternalError(f"a tie of {inst.opcode} joins {len(lefts)} and {len(rights)} registers", inst.loc)
+        for left, right in zip(lefts, rights, strict=True):
+            if not isinstance(left, Reg) or not isinstance(right, (Reg, Imm)):
+                raise InternalError(f"a tie of {inst.opcode} joins {left!r} and {right!r}", inst.loc)
+            if isinstance(right, Reg) and left.cls != right.cls:
+                raise InternalError(f"a tie of {inst.opcode} joins {left.cls} and {right.cls} registers", inst.loc)
+            pairs.append((left, right))
+    return pairs
+
+
+# --- generic passes
+
+
+def reachable_blocks(fn: Function) -> list[Block]:
+    """The blocks that can be entered, in the function's order."""
+    seen: set[int] = set()
+    todo = fn.blocks[:1]
+    while todo:
+        block = todo.pop()
+        if id(block) in seen:
+            continue
+        seen.add(id(block))
+        if block.term is None:
+            raise InternalError(f"a block of {fn.name} has no terminator ({block.hint or 'no hint'})")
+        todo += [edge.block for edge in block.term.edges]
+    return [block for block in fn.blocks if id(block) in seen]
+
+
+def dead_code(fn: Function, removable: Callable[[Inst], bool]) -> int:
+    """Remove instructions and block parameters whose values nothing needs; returns how many instructions went.
+
+    `removable(inst)` says whether an instruction may go when its results are unused (the instruction table knows). A value that
+    only feeds itself around a loop is not needed. Unreachable blocks go too.
+    """
+    fn.blocks = reachable_blocks(fn)
+    needed, makers = _roots(fn, removable)
+    seen: set[Reg] = set()
+    while needed:
+        reg = needed.pop()
+        if reg not in seen:
+            seen.add(reg)
+            needed += makers.get(reg, ())
+    removed = 0
+    for block in fn.blocks:
+        keep = [i for i in block.insts if not isinstance(i, Inst) or not removable(i) or not seen.isdisjoint(written(i))]
+        removed += len(block.insts) - len(keep)
+        block.insts = keep
+    _drop_params(fn, seen)
+    return removed
+
+
+def _roots(fn: Function, removable: Callable[[Inst], bool]) -> tuple[list[Reg], dict[Reg, list[Reg]]]:
+    """What must be kept for its own sake, and for every other register what it is made from."""
+    needed: list[Reg] = []
+    makers: dict[Reg, list[Reg]] = {}
+    for block in fn.blocks:
+        for inst in block.insts:
+            if isinstance(inst, Comment):
+                continue
+            if not removable(inst):
+                needed += read(inst)
+            else:
+                uses = read(inst)
+                for reg in written(inst):
+                    makers[reg] = uses
+        assert block.term is not None
+        if block.term.cond is not None:
+            needed.append(block.term.cond)
+        for edge in block.term.edges:
+            for param, arg in zip(edge.block.params, edge.args, strict=True):
+                if isinstance(arg, Reg):
+                    makers.setdefault(param, []).append(arg)
+    return needed, makers
+
+
+def _drop_params(fn: Function, needed: set[Reg]) -> None:
+    kept = {id(b): [i for i, p in enumerate(b.params) if p in needed] for b in fn.blocks}
+    for block in fn.blocks:
+        for edge in block.term.edges if block.term is not None else ():
+            edge.args = [edge.args[i] for i in kept[id(edge.block)]]
+    for block in fn.blocks:
+        block.params = [block.params[i] for i in kept[id(block)]]

@@ -84,7 +84,7 @@ class Form:
         return f"Form({self.opcode})"
 
 
-# --- rows ---------------------------------------------------------------------------------------------------------------------
+# --- rows
 
 
 class _ShapeSet:
@@ -231,7 +231,7 @@ def _load_effects(modifiers: tuple[str, ...]) -> int:
     return 0 if words & {"param", "param::entry", "const"} else READ
 
 
-# --- checking an instruction ----------------------------------------------------------------------------------------------------
+# --- checking an instruction
 
 
 def check(inst: Inst, target: Target) -> None:

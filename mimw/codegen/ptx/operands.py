@@ -133,7 +133,7 @@ def _slot(word: str, captures: dict[str, str]) -> Slot:
 _SPARSE = (Slot("reg", "b32"), Slot("imm", imm=True))  # metadata and selector
 
 
-# --- operand lists that depend on more than a type ------------------------------------------------------------------------------
+# --- operand lists that depend on more than a type
 
 
 def _shape(captures: dict[str, str]) -> tuple[int, int, int]:
