@@ -1,0 +1,408 @@
+"""`@mimw.kernel`: from a call ``kernel[grid](*args, **options)`` to compiled code, or to the tile simulator.
+
+Owns: binding of arguments to parameters, specialisation (what of an argument becomes part of the code), the choice of where a kernel
+runs, the in-memory and disk caches. Where it runs is decided by the arguments: CUDA arrays run on their device, host arrays (NumPy, torch
+CPU tensors) in the tile simulator.
+
+Specialisation: a pointer is known by its dtype and whether its address is a multiple of 16 bytes; an integer by its width (i32, i64 beyond 2^31, u64
+beyond 2^63), by whether it is a multiple of 16, and by being 1 (then it is a constant); bool is i1, float is f32, None and constexprs are
+constants.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from mimw.codegen.ptx.assemble import ptxas_version
+from mimw.compiler import Options, compile_kernel, trace_kernel
+from mimw.diagnostics import LaunchError
+from mimw.frontend.source import KernelFunction
+from mimw.frontend.trace import Arg, Const, Signature, dependencies
+from mimw.ir.types import DTYPES, I1, I32, I64, U64, DType, PointerType
+from mimw.runtime import cache as disk
+from mimw.runtime import driver_api
+from mimw.runtime.arrays import ArrayInfo, describe
+from mimw.runtime.convention import KernelMetadata
+from mimw.runtime.launch import CompiledKernel
+from mimw.runtime.launch_errors import caller_loc, check_grid
+from mimw.target import Target, get_target
+
+POINTER_DIVISOR = 16
+INTEGER_DIVISOR = 16
+_OPTIONS = ("num_warps", "num_stages", "maxnreg", "enable_fp_fusion", "debug")
+_LAUNCH_ONLY = ("stream", "num_ctas", "ctas_per_cga")
+
+
+def cdiv(a: int, b: int) -> int:
+    """ceil(a / b) for integers, b > 0."""
+    return -(-a // b)
+
+
+def next_power_of_2(n: int) -> int:
+    """The smallest power of two not below n (1 for n <= 1)."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+class Kernel(KernelFunction):
+    """A function under `@mimw.kernel`. ``kernel[grid](*args, **options)`` launches; `compile` needs no device."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        super().__init__(fn)
+        self._compiled: dict[Any, CompiledKernel] = {}
+        self._traced: dict[Any, Any] = {}
+        self._lock = threading.RLock()
+
+    def __getitem__(self, grid: Any) -> Launch:
+        return Launch(self, grid)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise LaunchError(
+            "launch-no-grid",
+            f"kernel {self.name!r} is called without a grid",
+            caller_loc(),
+            hint=f"write {self.name}[grid](...), where grid is a tuple such as (num_blocks,)",
+        )
+
+    def __repr__(self) -> str:
+        return f"<mimw.Kernel {self.name}>"
+
+    # Binding
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments in the order of the parameters, and the launch options; `LaunchError` when they do not fit."""
+        names, defaults = self.parameter_names, self.defaults
+        if len(args) > len(names):
+            raise self._refuse(
+                "launch-arguments", f"takes {len(names)} arguments ({', '.join(names)}), {len(args)} were given"
+            )
+        values = list(args)
+        for name in names[: len(args)]:
+            if name in kwargs:
+                raise self._refuse("launch-arguments", f"got two values for {name!r}")
+        missing: list[str] = []
+        for name in names[len(args) :]:
+            if name in kwargs:
+                values.append(kwargs.pop(name))
+            elif name in defaults:
+                values.append(defaults[name])
+            else:
+                missing.append(name)
+        if missing:
+            raise self._refuse("launch-arguments", f"misses {', '.join(map(repr, missing))}")
+        for key in kwargs:
+            if key not in _OPTIONS and key not in _LAUNCH_ONLY:
+                raise self._refuse(
+                    "launch-option",
+                    f"does not know {key!r}",
+                    hint=f"its parameters are {', '.join(names)}; options are {', '.join(_OPTIONS + _LAUNCH_ONLY)}",
+                )
+        return values, kwargs
+
+    def _refuse(self, code: str, text: str, hint: str | None = None) -> LaunchError:
+        return LaunchError(code, f"kernel {self.name!r} {text}", caller_loc(), hint=hint)
+
+    def _options(self, given: dict[str, Any]) -> Options:
+        if given.get("num_ctas", 1) != 1:
+            raise self._refuse(
+                "not-yet", "is launched with num_ctas > 1: clusters are not yet supported", hint="leave num_ctas at 1"
+            )
+        if tuple(given.get("ctas_per_cga") or (1, 1, 1)) != (1, 1, 1):
+            raise self._refuse("not-yet", "is launched with ctas_per_cga: clusters are not yet supported")
+        chosen = {k: given[k] for k in _OPTIONS if given.get(k) is not None}
+        for name in ("num_warps", "num_stages", "maxnreg"):
+            if name in chosen and type(chosen[name]) is not int:
+                raise self._refuse("launch-option", f"got {name}={chosen[name]!r}; it takes an integer")
+        options = Options(**chosen)
+        if options.num_warps not in (1, 2, 4, 8, 16, 32):
+            raise self._refuse("launch-option", f"got num_warps={options.num_warps}; it is a power of two from 1 to 32")
+        if options.num_stages < 1:
+            raise self._refuse("launch-option", f"got num_stages={options.num_stages}; it is at least 1")
+        if options.maxnreg and not 24 <= options.maxnreg <= 255:
+            raise self._refuse("launch-option", f"got maxnreg={options.maxnreg}; it is from 24 to 255")
+        return options
+
+    # Specialisation
+
+    def specialise(self, values: list[Any]) -> tuple[Any, ...]:
+        """What of the values becomes part of the code, as a hashable key: one entry a parameter."""
+        key: list[Any] = []
+        constexprs = self.constexpr_flags
+        for i, v in enumerate(values):
+            key.append(_constant_key(self, i, v) if constexprs[i] else _value_key(self, i, v))
+        return tuple(key)
+
+    def signature(self, key: tuple[Any, ...], values: list[Any]) -> Signature:
+        """The frontend's signature for a specialisation."""
+        specs: list[Arg | Const] = []
+        for k, v in zip(key, values, strict=True):
+            if k[0] == "c":
+                specs.append(Const(v))
+            elif k[0] == "p":
+                specs.append(Arg(PointerType(DTYPES[k[1]]), POINTER_DIVISOR if k[2] else 1))
+            else:
+                specs.append(Arg(DTYPES[k[1]], INTEGER_DIVISOR if k[2] else 1))
+        return Signature(specs)
+
+    # Compilation
+
+    def compile(
+        self,
+        signature: dict[str, Any] | list[Any] | tuple[Any, ...],
+        constants: dict[str, Any] | None = None,
+        *,
+        target: str | Target = "sm_90a",
+        assembled: bool = True,
+        **options: Any,
+    ) -> CompiledKernel:
+        """Compile without a device.
+
+        `signature` gives each run-time parameter its type: ``"*bf16"`` (pointer; ``"*bf16:16"`` promises 16-byte alignment), ``"i32"``, ``"i32:16"``
+        (a multiple of 16), ``"f32"``, ...; ``"=1"`` or any other Python value makes it a constant. A dictionary by name, or a sequence in order. `constants` gives
+        the constexprs. Unknown names, types and targets raise `LaunchError`.
+        """
+        spec = parse_signature(self, signature, constants or {})
+        try:
+            where = get_target(target)
+        except ValueError as error:
+            raise LaunchError("launch-target", str(error), caller_loc()) from None
+        for key in options:
+            if key not in _OPTIONS and key not in _LAUNCH_ONLY:
+                raise self._refuse("launch-option", f"does not know the option {key!r}")
+        return compile_kernel(self.fn, spec, where, self._options(options), assembled=assembled)
+
+    def compiled_for(self, values: list[Any], options: Options, target: Target) -> CompiledKernel:
+        """The code for these arguments on `target`: from memory, from disk, or compiled now."""
+        special = self.specialise(values)
+        key = (special, options.key(), target.name)
+        found = self._compiled.get(key)
+        if found is not None:
+            return found
+        with self._lock:
+            found = self._compiled.get(key)
+            if found is None:
+                found = self._compiled[key] = self._load_or_compile(special, values, options, target)
+        return found
+
+    def _load_or_compile(
+        self, special: tuple[Any, ...], values: list[Any], options: Options, target: Target
+    ) -> CompiledKernel:
+        store = disk.default_cache()
+        digest = ""
+        if store is not None:
+            digest = disk.cache_key(self._cache_parts(special, options, target, store))
+            entry = store.get(digest)
+            if entry is not None:
+                return CompiledKernel(dict(entry.files), KernelMetadata.from_dict(entry.meta))
+        kernel = compile_kernel(self.fn, self.signature(special, values), target, options)
+        if store is not None:
+            store.put(digest, kernel.metadata.to_dict(), kernel.asm)
+        return kernel
+
+    def _cache_parts(
+        self, special: tuple[Any, ...], options: Options, target: Target, store: disk.DiskCache
+    ) -> list[tuple[str, str]]:
+        from_assembler = assembler_version()
+        parts = [("special", repr(special)), ("options", repr(options.key())), ("target", target.name)]
+        parts += [("assembler", from_assembler), ("package", disk.package_fingerprint(store))]
+        return parts + [(f"source {i}", text) for i, text in enumerate(dependencies(self.fn))]
+
+    # Running
+
+    def run(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Launch on a GPU (returns the `CompiledKernel`) or in the tile simulator (returns its report)."""
+        values, given = self.bind(args, kwargs)
+        options = self._options(given)
+        if callable(grid):
+            meta = dict(zip(self.parameter_names, values, strict=True))
+            meta.update(num_warps=options.num_warps, num_stages=options.num_stages)
+            grid = grid(meta)
+        shape = check_grid(self.name, grid)
+        runtime = [(i, v) for i, v in enumerate(values) if not self.constexpr_flags[i]]
+        infos = {i: self._describe(i, v) for i, v in runtime if v is not None and not _is_meta(v)}
+        device = self._device(infos)
+        if device is None:
+            return self._simulate(shape, values, infos, options)
+        name = driver_api.target_name(device)
+        if name is None:
+            raise self._refuse("launch-target", f"cannot run on cuda:{device}: mimw has no target for this device")
+        kernel = self.compiled_for(values, options, get_target(name))
+        special = self.specialise(values)
+        passed = [v for k, v in zip(special, values, strict=True) if k[0] != "c"]
+        return kernel.launch(shape, passed, given.get("stream"))
+
+    def _describe(self, index: int, value: Any) -> Any:
+        try:
+            return describe(value)
+        except TypeError as error:
+            name = self.parameter_names[index]
+            raise self._refuse(
+                "launch-argument-type",
+                f"cannot take {name!r}: {error}",
+                hint=f"annotate {name} as ml.constexpr if it is a compile-time value",
+            ) from None
+
+    def _device(self, infos: dict[int, Any]) -> int | None:
+        """The CUDA device of the arguments; None for the simulator."""
+        arrays = [(i, a) for i, a in infos.items() if isinstance(a, ArrayInfo)]
+        devices = {a.device for _, a in arrays if a.kind == "cuda"}
+        if not arrays:
+            return driver_api.current_device() if driver_api.available() else None
+        if not devices:
+            return None
+        host = [self.parameter_names[i] for i, a in arrays if a.kind != "cuda"]
+        if host:
+            raise self._refuse("launch-device", f"gets arrays of the host ({', '.join(host)}) beside arrays of a GPU")
+        if len(devices) > 1:
+            raise self._refuse("launch-device", f"gets arrays of several devices: {sorted(devices)}")
+        return next(iter(devices))
+
+    def _simulate(self, grid: tuple[int, int, int], values: list[Any], infos: dict[int, Any], options: Options) -> Any:
+        from mimw.sim.tile import run_on_host
+
+        special = self.specialise(values)
+        key = (special, options.key())
+        module = self._traced.get(key)
+        if module is None:
+            module = trace_kernel(self.fn, self.signature(special, values), options)
+            self._traced[key] = module
+        passed = [infos[i] for i, k in enumerate(special) if k[0] != "c"]
+        return run_on_host(module, passed, grid)
+
+
+class Launch:
+    """A kernel with its grid: call it with the arguments."""
+
+    __slots__ = ("grid", "kernel")
+
+    def __init__(self, kernel: Kernel, grid: Any) -> None:
+        self.kernel = kernel
+        self.grid = grid
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Launch; see `Kernel`."""
+        return self.kernel.run(self.grid, args, kwargs)
+
+
+def kernel(fn: Callable[..., Any]) -> Kernel:
+    """Make a Python function a kernel. It is parsed at its first use, never run by Python."""
+    return Kernel(fn)
+
+
+def assembler_version() -> str:
+    """What turns PTX into machine code here: ptxas's version, or the driver's where there is no ptxas."""
+    from_ptxas = _ptxas_version()
+    if from_ptxas:
+        return f"ptxas {from_ptxas}"
+    return f"driver {driver_api.driver_version()}" if driver_api.available() else "none"
+
+
+def _is_meta(v: Any) -> bool:
+    """Values that are constants wherever they stand: dtypes, kernels, strings, tuples."""
+    return isinstance(v, (DType, KernelFunction, str, tuple))
+
+
+def _constant_key(kernel: Kernel, index: int, v: Any) -> tuple[Any, ...]:
+    try:
+        hash(v)
+    except TypeError:
+        name = kernel.parameter_names[index]
+        raise kernel._refuse("launch-constexpr", f"cannot take {name}={v!r}: a constexpr must be hashable") from None
+    return ("c", type(v).__name__, v)
+
+
+def _value_key(kernel: Kernel, index: int, v: Any) -> tuple[Any, ...]:
+    kind = type(v)
+    if kind is int:
+        return _integer_key(v)
+    if v is None or _is_meta(v):
+        return ("c", kind.__name__, v)
+    if kind is float:
+        return ("s", "f32", False)
+    if kind is bool:
+        return ("s", "i1", False)
+    info = kernel._describe(index, v)
+    if isinstance(info, ArrayInfo):
+        return ("p", info.dtype, info.ptr % POINTER_DIVISOR == 0)
+    if isinstance(info.value, int) and not isinstance(info.value, bool):
+        return ("s", info.dtype, info.value % INTEGER_DIVISOR == 0)
+    return ("s", info.dtype, False)
+
+
+def _integer_key(v: int) -> tuple[Any, ...]:
+    if v == 1:
+        return ("c", "int", 1)
+    if -(1 << 31) <= v < 1 << 31:
+        dtype: DType = I32
+    elif -(1 << 63) <= v < 1 << 63:
+        dtype = I64
+    else:
+        dtype = U64
+    return ("s", dtype.name, v % INTEGER_DIVISOR == 0)
+
+
+def parse_signature(kernel: Kernel, signature: Any, constants: dict[str, Any]) -> Signature:
+    """The textual signature of `Kernel.compile` as the frontend's."""
+    names = kernel.parameter_names
+    flags = kernel.constexpr_flags
+    if not isinstance(signature, dict):
+        runtime = [n for n, c in zip(names, flags, strict=True) if not c and n not in constants]
+        if len(signature) != len(runtime):
+            raise kernel._refuse(
+                "launch-signature", f"has {len(runtime)} run-time parameters ({', '.join(runtime)}), {len(signature)} types were given"
+            )
+        signature = dict(zip(runtime, signature, strict=True))
+    unknown = [n for n in (*signature, *constants) if n not in names]
+    if unknown:
+        raise kernel._refuse("launch-signature", f"has no parameter {unknown[0]!r}; it has {', '.join(names)}")
+    specs: list[Arg | Const] = []
+    for name, is_constexpr in zip(names, flags, strict=True):
+        if name in constants:
+            specs.append(Const(constants[name]))
+        elif name in signature:
+            specs.append(_parse_type(kernel, name, signature[name]) if not is_constexpr else Const(signature[name]))
+        elif name in kernel.defaults:
+            specs.append(Const(kernel.defaults[name]))
+        else:
+            raise kernel._refuse("launch-signature", f"misses the {'value' if is_constexpr else 'type'} of {name!r}")
+    return Signature(specs)
+
+
+_TYPE_NAMES = {
+    "fp16": "f16", "fp32": "f32", "fp64": "f64", "fp8e4nv": "f8e4m3", "fp8e5": "f8e5m2", "float16": "f16", "bfloat16": "bf16",
+    "float32": "f32", "float64": "f64", "bool": "i1",
+}  # fmt: skip
+
+
+def _parse_type(kernel: Kernel, name: str, text: Any) -> Arg | Const:
+    if isinstance(text, DType):
+        return Arg(text, 1)
+    if not isinstance(text, str):
+        return Const(text)
+    body, _, promise = text.partition(":")
+    if body.startswith("="):
+        return Const(int(body[1:]))
+    pointer = body.startswith("*")
+    body = body.lstrip("*")
+    dtype = DTYPES.get(_TYPE_NAMES.get(body, body))
+    if dtype is None or (promise and not promise.isdigit()):
+        raise kernel._refuse(
+            "launch-signature", f"cannot take the type {text!r} for {name!r}", hint="types are written '*bf16', '*f32:16', 'i32', 'i32:16', '=1'"
+        )
+    divisor = int(promise) if promise else 1
+    if pointer:
+        return Arg(PointerType(dtype), divisor)
+    if dtype is I1:
+        divisor = 1
+    return Arg(dtype, divisor)
+
+
+def _ptxas_version() -> str:
+    from_tool = _ASSEMBLER.get("version")
+    if from_tool is None:
+        from_tool = _ASSEMBLER["version"] = ptxas_version() or ""
+    return from_tool
+
+
+_ASSEMBLER: dict[str, str] = {}

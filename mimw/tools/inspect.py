@@ -1,0 +1,149 @@
+"""`mimw inspect`: one kernel at one stage, with source lines, in colour on a terminal.
+
+Reads a Python file as a module of its own (top-level code runs), finds the kernel, compiles it for the target, prints the stage.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import linecache
+import os
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from mimw.codegen.ptx.assemble import disassemble
+from mimw.compiler import Options, compile_kernel
+from mimw.diagnostics import CompilationError, Loc
+from mimw.jit import Kernel, parse_signature
+from mimw.runtime.launch import CompiledKernel
+from mimw.target import get_target
+
+_COLOURS = (
+    (r"//.*$", "green"),
+    (r"[%$][A-Za-z_][\w$.]*", "cyan"),
+    (r"\b(tensor|memdesc|ptr|layout)<", "magenta"),
+    (r"^\s*(@!?%?\w+\s+)?[a-z_0-9]+\.[a-z_0-9.:]+", "bold"),
+    (r"#\w+", "yellow"),
+)
+
+
+def inspect(
+    where: str, signature: str, target: str, stage: str, *, num_warps: int, num_stages: int, color: str = "auto"
+) -> int:
+    """Print the stage to stdout; the remarks of the compiler after it."""
+    kernel = find_kernel(where)
+    types, constants = split_signature(kernel, signature)
+    spec = parse_signature(kernel, types, constants)
+    machine = _target(target)
+    options = Options(num_warps=num_warps, num_stages=num_stages)
+    compiled = compile_kernel(kernel.fn, spec, machine, options, assembled=stage == "sass")
+    console = Console(force_terminal={"always": True, "never": False}.get(color), soft_wrap=True, highlight=False)
+    console.print(coloured(stage_text(compiled, stage)))
+    for remark in compiled.metadata.extra["remarks"]:
+        line = linecache.getline(kernel.fn.__code__.co_filename, remark["line"]).strip()
+        console.print(Text(f"// {remark['kind']}: line {remark['line']}: {remark['text']}" + (f"    {line}" if line else ""), "green"))
+    return 0
+
+
+def stage_text(compiled: CompiledKernel, stage: str) -> str:
+    """The stage's text; SASS is disassembled now, `CompilationError` says what is missing for it."""
+    if stage != "sass":
+        text = compiled.asm[stage]
+        assert isinstance(text, str)
+        return text
+    cubin = compiled.asm.get("cubin")
+    text = disassemble(cubin) if isinstance(cubin, bytes) else None
+    if text is None:
+        raise CompilationError(
+            "no-disassembler", "SASS needs ptxas and nvdisasm (or cuobjdump)", hint="pip install 'mimw[nvidia]'"
+        )
+    return text
+
+
+def coloured(text: str) -> Text:
+    """A stage's text with names, types and comments in colour."""
+    out = Text(text)
+    for pattern, style in _COLOURS:
+        out.highlight_regex(f"(?m){pattern}", style)
+    return out
+
+
+def find_kernel(where: str) -> Kernel:
+    """The kernel that ``FILE:KERNEL`` names; `CompilationError` says which kernels the file has."""
+    path, _, name = where.rpartition(":")
+    if not path or not os.path.exists(path):
+        raise CompilationError("inspect-file", f"{where!r} does not name a kernel", hint="write FILE:KERNEL")
+    module = _load(path)
+    kernels = {k: v for k, v in vars(module).items() if isinstance(v, Kernel)}
+    if name not in kernels:
+        raise CompilationError(
+            "inspect-kernel",
+            f"{path} has no kernel {name!r}",
+            Loc(path, 1),
+            hint=f"its kernels are {', '.join(kernels) or 'none'}",
+        )
+    return kernels[name]
+
+
+def _load(path: str) -> Any:
+    spec = importlib.util.spec_from_file_location("mimw_inspected", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.pop(0)
+    return module
+
+
+def split_signature(kernel: Kernel, text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """``"x=*f32:16,n=i32,BLOCK=128"`` as (types, constants). Without names the entries are taken in the order of the parameters."""
+    names = kernel.parameter_names
+    types: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
+    for i, item in enumerate(part.strip() for part in _split(text)):
+        name, equals, value = item.partition("=")
+        if not equals or name not in names:
+            if i >= len(names):
+                raise CompilationError("inspect-signature", f"{kernel.name} has only {len(names)} parameters")
+            name, value = names[i], item.removeprefix("=")
+        index = names.index(name)
+        literal = _literal(value)
+        if kernel.constexpr_flags[index] or not isinstance(literal, str):
+            constants[name] = literal
+        else:
+            types[name] = literal
+    return types, constants
+
+
+def _split(text: str) -> list[str]:
+    """Split at commas outside of parentheses."""
+    out, depth, start = [], 0, 0
+    for i, c in enumerate(text):
+        depth += (c in "([") - (c in ")]")
+        if c == "," and depth == 0:
+            out.append(text[start:i])
+            start = i + 1
+    return [part for part in [*out, text[start:]] if part.strip()]
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _target(name: str) -> Any:
+    try:
+        return get_target(name)
+    except ValueError as error:
+        raise CompilationError("inspect-target", str(error)) from None
+
+

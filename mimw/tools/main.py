@@ -1,0 +1,73 @@
+"""The `mimw` command: `doctor`, `inspect`, `demo`. Parses the command line; each subcommand lives in its own module."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from mimw.diagnostics import CompilationError, InternalError
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; the exit status: 0, 1 for a fault of the user's program, 2 for a wrong command line."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    try:
+        return _dispatch(options)
+    except CompilationError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except InternalError as error:
+        print(error, file=sys.stderr)
+        return 3
+    except BrokenPipeError:
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="mimw", description="Compile, inspect and check GPU kernels written in mimw.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("doctor", help="what this machine has and can do")
+    inspect = commands.add_parser("inspect", help="show a kernel at one stage of its compilation")
+    inspect.add_argument("kernel", metavar="FILE:KERNEL", help="a Python file and the name of a kernel in it")
+    inspect.add_argument(
+        "--signature",
+        default="",
+        metavar="SPEC",
+        help="types and constants by name or in order, separated by commas: 'x_ptr=*f32:16,n=i32,BLOCK=1024' "
+        "(*dtype: pointer, :16: divisible by 16, =1 style values: constants)",
+    )
+    inspect.add_argument("--target", default="sm_90a", help="sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_120a (default: sm_90a)")
+    inspect.add_argument("--stage", default="ptx", choices=("tile", "layouts", "ptx", "sass"))
+    inspect.add_argument("--num-warps", type=int, default=4)
+    inspect.add_argument("--num-stages", type=int, default=3)
+    inspect.add_argument("--color", choices=("auto", "always", "never"), default="auto")
+    commands.add_parser("demo", help="a matrix product from Python source to PTX, checked in both simulators")
+    return parser
+
+
+def _dispatch(options: argparse.Namespace) -> int:
+    # Loaded on demand: `doctor` must work where a part of mimw does not.
+    if options.command == "doctor":
+        from mimw.tools.doctor import doctor
+
+        return doctor()
+    if options.command == "inspect":
+        from mimw.tools.inspect import inspect
+
+        return inspect(
+            options.kernel,
+            options.signature,
+            options.target,
+            options.stage,
+            num_warps=options.num_warps,
+            num_stages=options.num_stages,
+            color=options.color,
+        )
+    from mimw.tools.demo import demo
+
+    return demo()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
