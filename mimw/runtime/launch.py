@@ -370,7 +370,7 @@ def check_threads(head: str, threads: int, function: Function) -> None:
 
 
 def synchronize(device: int | None = None, stream: Any = None) -> None:
-    """Wait for all work on a device (None: the current one) or a stream; `LaunchError` for faults that come to light."""
+    """Wait for all work on a device (None: the current one) or a stream; `LaunchError` for faults that show up."""
     try:
         where = driver_api.current_device() if device is None else device
         driver_api.synchronize(where, None if stream is None else raw_stream(stream))

@@ -125,7 +125,7 @@ def _within_limits(x: int, y: int, z: int) -> bool:
 
 def _check_odd_grid(kernel: str, grid: Any) -> Grid:
     """Grids that are no tuple of ints, and those in error."""
-    parts = list(cast("list[Any]", grid)) if isinstance(grid, (tuple, list)) else [cast("Any", grid)]
+    parts = list(cast("list[Any]", grid)) if isinstance(grid, (tuple, list)) else [grid]
     try:
         dims = [int(part.__index__()) for part in parts]
     except (TypeError, AttributeError):
@@ -158,7 +158,7 @@ def check_cluster(kernel: str, grid: Grid, cluster: Grid) -> None:
 def explain_driver_error(
     head: str, name: str, text: str, call: str, log: str, last: tuple[str, Grid] | None
 ) -> LaunchError:
-    """The user's error for the driver's: `head` says which launch it was, `last` is the launch before (kernel, grid)."""
+    """The user's error for the driver's: `head` says which launch, `last` is the one before (kernel, grid)."""
     cause, hint = DRIVER_ERRORS.get(name, (text, None))
     if _EARLIER in cause and last is not None:
         cause += f"; the last launch was {last[0]!r} with grid {last[1]}"
