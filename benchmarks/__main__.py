@@ -1,0 +1,20 @@
+"""Run all benchmarks that this machine can: compile and import time everywhere, the rest on a CUDA device with torch."""
+
+from __future__ import annotations
+
+from benchmarks import bandwidth, compile_time, import_time, matmul
+from mimw.runtime import driver_api
+
+
+def main() -> None:
+    import_time.main()
+    compile_time.main()
+    if not driver_api.available():
+        print("no CUDA device: bandwidth and matmul are left out")
+        return
+    bandwidth.main()
+    matmul.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Compile time by stage: matmul 128x128x64 bf16 for sm_90a, source to PTX, fresh function object, verifier on, warm process.
+
+Bar: 150 ms from source to PTX (ptxas not counted), median of 15.
+"""
+
+from __future__ import annotations
+
+import statistics
+import types
+
+from benchmarks.matmul import example
+from mimw.compiler import Options, compile_kernel
+from mimw.jit import Kernel, parse_signature
+from mimw.target import get_target
+
+SIGNATURE = ["*bf16:16", "*bf16:16", "*bf16:16", "i32:16", "i32:16", "i32:16", "i32:16", "=1", "i32:16", "=1", "i32:16", "=1"]
+CONSTANTS = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8}
+
+
+def fresh(kernel: Kernel) -> Kernel:
+    """The kernel on a new function object: no cache of mimw may know it."""
+    fn = kernel.fn
+    copy = types.FunctionType(fn.__code__.replace(), fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+    copy.__annotations__ = fn.__annotations__
+    return Kernel(copy)
+
+
+def main(rounds: int = 15) -> None:
+    kernel = example().matmul_kernel
+    runs: list[dict[str, float]] = []
+    lines = 0
+    for _ in range(rounds + 2):
+        k = fresh(kernel)
+        compiled = compile_kernel(
+            k.fn, parse_signature(k, SIGNATURE, CONSTANTS), get_target("sm_90a"), Options(num_stages=4), assembled=False, keep_ir=False
+        )
+        runs.append(dict(compiled.metadata.extra["stages"]))
+        lines = str(compiled.asm["ptx"]).count("\n")
+    runs = runs[2:]
+    print(f"compile matmul 128x128x64 bf16 sm_90a, {lines} lines of PTX, median of {rounds}, milliseconds (bar 150):")
+    total = statistics.median(sum(r.values()) for r in runs)
+    for stage in runs[0]:
+        print(f"  {stage:<14} {statistics.median(r[stage] for r in runs):7.1f}")
+    print(f"  {'source to PTX':<14} {total:7.1f}")
+
+
+if __name__ == "__main__":
+    main()
