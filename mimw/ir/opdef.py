@@ -202,6 +202,7 @@ class Op(OpBase):
         given = len(args)
         for i, field in enumerate(spec.fields):
             name = field.name
+            v: Any
             if i < given:
                 v = args[i]
             elif name in kwargs:
