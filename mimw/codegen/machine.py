@@ -10,7 +10,7 @@ Objects are slotted and mutable: frozen dataclasses cost five times as much to m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Union
 
 from mimw.diagnostics import InternalError, Loc
@@ -168,7 +168,7 @@ class Inst:
         loc: Loc | None = None,
         guard: Reg | None = None,
         guard_neg: bool = False,
-        tied_in: "list[Operand | None] | None" = None,
+        tied_in: "Sequence[Operand | None] | None" = None,
         redefined: "list[Operand] | None" = None,
     ) -> None:
         self.opcode = opcode
@@ -311,15 +311,16 @@ def written(inst: Inst) -> list[Reg]:
     return regs
 
 
-def read(inst: Inst) -> list[Reg]:
-    """The registers that `inst` reads: operands that are no results, the guard, tied values."""
+def read(inst: Inst, tied: bool = True) -> list[Reg]:
+    """The registers that `inst` reads: operands that are no results, the guard, and (unless `tied` is False) tied values."""
     regs: list[Reg] = []
     for operand in inst.operands[inst.num_results :]:
         regs += operand_regs(operand)
     if inst.guard is not None:
         regs.append(inst.guard)
-    for operand in inst.tied_in or ():
-        regs += operand_regs(operand)
+    if tied and inst.tied_in is not None:
+        for operand in inst.tied_in:
+            regs += operand_regs(operand)
     return regs
 
 
@@ -379,7 +380,9 @@ def dead_code(fn: Function, removable: Callable[[Inst], bool]) -> int:
             needed += makers.get(reg, ())
     removed = 0
     for block in fn.blocks:
-        keep = [i for i in block.insts if not isinstance(i, Inst) or not removable(i) or not seen.isdisjoint(written(i))]
+        keep = [
+            i for i in block.insts if not isinstance(i, Inst) or not removable(i) or not seen.isdisjoint(written(i))
+        ]
         removed += len(block.insts) - len(keep)
         block.insts = keep
     _drop_params(fn, seen)

@@ -17,6 +17,7 @@ from mimw.target import Target
 READ, WRITE, BARRIER, ASYNC, CONTROL, PINNED = 1, 2, 4, 8, 16, 32
 _EFFECTS = {"r": READ, "w": WRITE, "b": BARRIER, "a": ASYNC, "c": CONTROL, "v": PINNED}
 
+
 class UnknownInstruction(InternalError):
     """The instruction table has no such opcode."""
 
@@ -146,11 +147,11 @@ def _match(steps: list[_Step], si: int, tokens: list[str], ti: int, captures: di
     if si == len(steps):
         return ti == len(tokens)
     step = steps[si]
-    if ti < len(tokens) and tokens[ti] in step.choices:
-        if _match(steps, si if step.repeat else si + 1, tokens, ti + 1, captures):
-            if step.name:
-                captures[step.name] = tokens[ti]
-            return True
+    here = ti < len(tokens) and tokens[ti] in step.choices
+    if here and _match(steps, si if step.repeat else si + 1, tokens, ti + 1, captures):
+        if step.name:
+            captures[step.name] = tokens[ti]
+        return True
     return (step.optional or step.repeat) and _match(steps, si + 1, tokens, ti, captures)
 
 
@@ -247,7 +248,9 @@ def check(inst: Inst, target: Target) -> None:
         wanted = " or ".join(str(list(signature)) for signature in form.signatures)
         raise InternalError(f"operands of {inst.opcode} are {_describe(operands)}, the form takes {wanted}", inst.loc)
     if inst.num_results != form.num_results:
-        raise InternalError(f"{inst.opcode} has {form.num_results} results, the instruction says {inst.num_results}", inst.loc)
+        raise InternalError(
+            f"{inst.opcode} has {form.num_results} results, the instruction says {inst.num_results}", inst.loc
+        )
     if inst.guard is not None and inst.guard.cls != "pred":
         raise InternalError(f"the guard of {inst.opcode} is a {inst.guard.cls} register", inst.loc)
 

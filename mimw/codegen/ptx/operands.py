@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 BITS: dict[str, int] = {
     **dict.fromkeys(("b8", "u8", "s8", "e4m3", "e5m2", "e2m3", "e3m2", "e2m1", "e2m1x2"), 8),
-    **dict.fromkeys(("b16", "u16", "s16", "f16", "bf16", "e4m3x2", "e5m2x2", "e2m3x2", "e3m2x2", "ue8m0x2", "e2m1x4"), 16),
+    **dict.fromkeys(
+        ("b16", "u16", "s16", "f16", "bf16", "e4m3x2", "e5m2x2", "e2m3x2", "e3m2x2", "ue8m0x2", "e2m1x4"), 16
+    ),
     **dict.fromkeys(("b32", "u32", "s32", "f32", "f16x2", "bf16x2", "tf32", "u16x2", "s16x2"), 32),
     **dict.fromkeys(("e4m3x4", "e5m2x4", "e2m3x4", "e3m2x4"), 32),
     **dict.fromkeys(("b64", "u64", "s64", "f64", "f32x2"), 64),
@@ -149,11 +151,13 @@ def _regs(cls: str, elements: int) -> tuple[str, int]:
     return "b32", max(1, elements * BITS[cls] // 32)
 
 
-def _vec(cls: str, count: int, **flags: bool) -> Slot:
-    return Slot("vec", cls, count, **flags)
+def _vec(cls: str, count: int, *, result: bool = False, also_read: bool = False, imm: bool = False) -> Slot:
+    return Slot("vec", cls, count, result=result, also_read=also_read, imm=imm)
 
 
-def _matrix_sizes(captures: dict[str, str]) -> tuple[tuple[str, int], tuple[str, int], tuple[str, int], tuple[str, int]]:
+def _matrix_sizes(
+    captures: dict[str, str],
+) -> tuple[tuple[str, int], tuple[str, int], tuple[str, int], tuple[str, int]]:
     m, n, k = _shape(captures)
     if (m, n, k) == (8, 8, 4) and captures["A"] == "f16":  # four independent quarter-warp products
         acc = {"f16": ("b32", 4), "f32": ("f32", 8)}
@@ -174,7 +178,9 @@ def _mma(captures: dict[str, str], modifiers: tuple[str, ...]) -> tuple[Signatur
 
 
 def _mma_scaled(captures: dict[str, str], modifiers: tuple[str, ...]) -> tuple[Signature, ...]:
-    byte = {**captures, "A": "e4m3", "B": "e4m3"} if "kind::mxf8f6f4" in modifiers else {**captures, "A": "s4", "B": "s4"}
+    byte = (
+        {**captures, "A": "e4m3", "B": "e4m3"} if "kind::mxf8f6f4" in modifiers else {**captures, "A": "s4", "B": "s4"}
+    )
     d, a, b, c = _matrix_sizes(byte)
     scale = (Slot("reg", "b32"), _vec("u16", 2, imm=True))
     return ((_vec(*d, result=True), _vec(*a), _vec(*b), _vec(*c), *scale, *scale),)

@@ -37,12 +37,13 @@ _PREFIXES = {
     "u32": "r", "s32": "r", "u64": "rd", "s64": "rd", "u16": "h", "s16": "h",
 }  # fmt: skip
 # Names that the assembler already has (section 10 of the ISA), without the percent sign and what follows a dot.
-_SPECIAL_NAMES = frozenset(
+_SPECIAL_NAME_LIST = (
     "tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid cluster_ctaid cluster_nctaid "
     "cluster_ctarank cluster_nctarank is_explicit_cluster lanemask_eq lanemask_le lanemask_lt lanemask_ge lanemask_gt clock "
     "clock_hi clock64 globaltimer globaltimer_lo globaltimer_hi total_smem_size aggr_smem_size dynamic_smem_size "
-    "reserved_smem_offset_begin reserved_smem_offset_end reserved_smem_offset_cap current_graph_exec".split()
+    "reserved_smem_offset_begin reserved_smem_offset_end reserved_smem_offset_cap current_graph_exec"
 )
+_SPECIAL_NAMES = frozenset(_SPECIAL_NAME_LIST.split())
 _AUTOMATIC = re.compile(r"(p|rb|h|r|rd|q|f|fd|pm\d*|envreg)\d*|reserved_smem_offset_\w*")
 _NUMBERED = re.compile(r"(.*?)(0|[1-9]\d*)$")
 _DIRECTIVE_VERSIONS = {
@@ -154,7 +155,9 @@ def _declarations(fn: FlatFunction) -> list[str]:
         found = _NUMBERED.match(reg.name)
         if found is not None:
             ranges.setdefault((reg.cls, found[1]), set()).add(int(found[2]))
-    dense = {key: len(numbers) for key, numbers in ranges.items() if max(numbers) == len(numbers) - 1 and len(numbers) > 1}
+    dense = {
+        key: len(numbers) for key, numbers in ranges.items() if max(numbers) == len(numbers) - 1 and len(numbers) > 1
+    }
     lines = [f"\t.reg .{cls} {prefix}<{count}>;\n" for (cls, prefix), count in dense.items()]
     others: dict[str, list[str]] = {}
     for reg in fn.regs:

@@ -1,0 +1,331 @@
+"""Which SSA values share a register: liveness, ties and block parameters joined where they do not interfere.
+
+Owns the live ranges and the union-find that `leave_ssa` emits from. Values joined by a tie or by a block parameter share one
+register where they are never live at once; where they are, a copy is noted, or `InternalError` raised when the instruction bears
+none (an accumulator in flight). Knows no mnemonic and changes nothing.
+
+Live ranges are int bitsets over program points. A block has one point at its start, where its parameters are written, and one at
+its end, where edge arguments are read. An instruction has three: tied values are read, then (copies of ties having been made)
+the other operands, then results are written. So `i2 = add i, 4` may write the register of an `i` that dies there, and a tied
+result never shares the register of another operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mimw.codegen.machine import (
+    Block,
+    Comment,
+    Function,
+    Imm,
+    Inst,
+    Reg,
+    Terminator,
+    reachable_blocks,
+    read,
+    ties,
+    written,
+)
+from mimw.diagnostics import InternalError, Loc
+
+
+class Coalescing:
+    """Which values of a function share a register. Values are numbered; `leader` is a union-find over the numbers.
+
+    `alias` maps block parameters that are only another value's name. `copied_ties` holds, by instruction, the (result, value)
+    pairs whose copy must stand before it; `accumulators` the classes that no back edge may copy. `bears_copies(inst)` says
+    whether the tied values of `inst` may be copied. `InternalError` when the function is no valid SSA.
+    """
+
+    def __init__(self, fn: Function, bears_copies: Callable[[Inst], bool]) -> None:
+        self.fn = fn
+        self.bears_copies = bears_copies
+        self.blocks = reachable_blocks(fn)
+        self.alias: dict[Reg, Reg | Imm] = {}
+        self.number: dict[Reg, int] = {}
+        self.values: list[Reg] = []
+        self.leader: list[int] = []
+        self.members: list[list[int]] = []
+        self.live: list[int] = []
+        self.chosen: dict[int, Reg] = {}
+        self.ties: dict[int, dict[Reg, Reg | Imm]] = {}
+        self.live_at_entry = 0
+        self.copied_ties: dict[int, list[tuple[Reg, Reg | Imm]]] = {}
+        self.accumulators: set[int] = set()
+        self.order = {id(block): i for i, block in enumerate(self.blocks)}
+        self.preds: dict[int, int] = {}
+        self._check_edges()
+        self._forward_params()
+        self._number_values()
+        self._live_ranges()
+        self._join_ties()
+        self._join_params()
+
+    # --- checks and trivial parameters
+
+    def _check_edges(self) -> None:
+        for block in self.blocks:
+            for edge in self.term(block).edges:
+                self.preds[id(edge.block)] = self.preds.get(id(edge.block), 0) + 1
+                if len(edge.args) != len(edge.block.params):
+                    raise InternalError(
+                        f"an edge to {edge.block.hint or 'a block'} brings {len(edge.args)} values for "
+                        f"{len(edge.block.params)} parameters",
+                        self.term(block).loc,
+                    )
+        if self.blocks and (self.blocks[0].params or self.preds.get(id(self.blocks[0]))):
+            raise InternalError(f"the first block of {self.fn.name} has parameters or predecessors")
+
+    def term(self, block: Block) -> Terminator:
+        """The terminator of a reachable block (`reachable_blocks` saw to it that there is one)."""
+        assert block.term is not None
+        return block.term
+
+    def value(self, operand: Reg | Imm) -> Reg | Imm:
+        """The value that stands for `operand` once trivial parameters are gone."""
+        while isinstance(operand, Reg) and operand in self.alias:
+            operand = self.alias[operand]
+        return operand
+
+    def _forward_params(self) -> None:
+        """A parameter that only ever gets one register value (or itself) is that value."""
+        incoming: dict[Reg, list[Reg | Imm]] = {}
+        for block in self.blocks:
+            for edge in self.term(block).edges:
+                for param, arg in zip(edge.block.params, edge.args, strict=True):
+                    incoming.setdefault(param, []).append(arg)
+        changed = True
+        while changed:
+            changed = False
+            for param, args in incoming.items():
+                if param in self.alias:
+                    continue
+                others = {value for value in map(self.value, args) if value is not param}
+                if len(others) == 1:
+                    only = others.pop()
+                    if isinstance(only, Reg) and only.cls == param.cls:
+                        self.alias[param] = only
+                        changed = True
+
+    # --- live ranges
+
+    def _number_values(self) -> None:
+        for block in self.blocks:
+            for param in block.params:
+                if param not in self.alias:
+                    self._define(param, None)
+            for inst in block.insts:
+                if isinstance(inst, Inst):
+                    for reg in written(inst):
+                        self._define(reg, inst.loc)
+        self.leader = list(range(len(self.values)))
+        self.members = [[i] for i in self.leader]
+        self.live = [0] * len(self.values)
+
+    def _define(self, reg: Reg, loc: Loc | None) -> None:
+        if reg in self.number:
+            raise InternalError(f"register {reg!r} is defined twice", loc)
+        self.number[reg] = len(self.values)
+        self.values.append(reg)
+
+    def numbers(self, regs: list[Reg], loc: Loc | None) -> list[int]:
+        """The numbers of the values that `regs` stand for."""
+        found: list[int] = []
+        for reg in regs:
+            value = self.value(reg)
+            if isinstance(value, Reg):
+                index = self.number.get(value)
+                if index is None:
+                    raise InternalError(f"register {value!r} is used and never defined", loc)
+                found.append(index)
+        return found
+
+    def _live_ranges(self) -> None:
+        live_out = self._live_out()
+        point = 0
+        for block in self.blocks:
+            start = point
+            end = start + 1 + 3 * len(block.insts)
+            point = end + 1
+            last = dict.fromkeys(_bits(live_out[id(block)]), end)
+            self._walk_back(block, start, end, last)
+            for index, upto in last.items():
+                self.live[index] |= (2 << upto) - (1 << start)
+            for param in block.params:
+                if param not in self.alias:
+                    self.live[self.number[param]] |= 1 << start
+        if self.blocks:
+            self._check_entry()
+
+    def _walk_back(self, block: Block, start: int, end: int, last: dict[int, int]) -> None:
+        """Fill the ranges that end inside `block`; leaves in `last` what is live at its start, with its last point."""
+        for index in self.numbers(self._end_uses(block), self.term(block).loc):
+            last.setdefault(index, end)
+        for i in range(len(block.insts) - 1, -1, -1):
+            inst = block.insts[i]
+            if isinstance(inst, Comment):
+                continue
+            at = start + 1 + 3 * i
+            tied = self._tied(inst)
+            for reg in written(inst):
+                index = self.number[reg]
+                begin = at + 1 if reg in tied else at + 2
+                self.live[index] |= (2 << last.pop(index, at + 2)) - (1 << begin)
+            for index in self.numbers(read(inst, tied=False), inst.loc):
+                last.setdefault(index, at + 1)
+            for index in self.numbers([value for value in tied.values() if isinstance(value, Reg)], inst.loc):
+                last.setdefault(index, at)
+
+    def _tied(self, inst: Inst) -> dict[Reg, Reg | Imm]:
+        """The ties of `inst`, result to value."""
+        if inst.tied_in is None:
+            return {}
+        found = self.ties.get(id(inst))
+        if found is None:
+            found = self.ties[id(inst)] = dict(ties(inst))
+        return found
+
+    def _end_uses(self, block: Block) -> list[Reg]:
+        """What the terminator of `block` reads: its condition and the arguments of real parameters."""
+        term = self.term(block)
+        uses = [term.cond] if term.cond is not None else []
+        for edge in term.edges:
+            for param, arg in zip(edge.block.params, edge.args, strict=True):
+                if isinstance(arg, Reg) and param not in self.alias:
+                    uses.append(arg)
+        return uses
+
+    def _live_out(self) -> dict[int, int]:
+        """What is live at the end of each block beyond its own edge arguments, as a bitset over values."""
+        needs: dict[int, int] = {}
+        gives: dict[int, int] = {}
+        for block in self.blocks:
+            needs[id(block)], gives[id(block)] = self._block_uses(block)
+        live_in = dict(needs)
+        live_out = dict.fromkeys(needs, 0)
+        changed = True
+        while changed:
+            changed = False
+            for block in reversed(self.blocks):
+                key = id(block)
+                out = 0
+                for edge in self.term(block).edges:
+                    out |= live_in[id(edge.block)]
+                new = needs[key] | (out & ~gives[key])
+                live_out[key] = out
+                if new != live_in[key]:
+                    live_in[key] = new
+                    changed = True
+        self.live_at_entry = live_in[id(self.blocks[0])] if self.blocks else 0
+        return live_out
+
+    def _block_uses(self, block: Block) -> tuple[int, int]:
+        """Values that `block` reads before it writes them, and values that it writes (parameters are written)."""
+        term = self.term(block)
+        need = 0
+        for index in self.numbers(self._end_uses(block), term.loc):
+            need |= 1 << index
+        give = 0
+        for inst in reversed(block.insts):
+            if isinstance(inst, Comment):
+                continue
+            for reg in written(inst):
+                bit = 1 << self.number[reg]
+                give |= bit
+                need &= ~bit
+            for index in self.numbers(read(inst), inst.loc):
+                need |= 1 << index
+        for param in block.params:
+            if param not in self.alias:
+                bit = 1 << self.number[param]
+                give |= bit
+                need &= ~bit
+        return need, give
+
+    def _check_entry(self) -> None:
+        if self.live_at_entry:
+            names = ", ".join(repr(self.values[i]) for i in list(_bits(self.live_at_entry))[:4])
+            raise InternalError(f"{self.fn.name} uses registers before they are defined: {names}")
+
+    # --- coalescing
+
+    def find(self, index: int) -> int:
+        """The representative of a value's class."""
+        leader = self.leader
+        while leader[index] != index:
+            leader[index] = leader[leader[index]]
+            index = leader[index]
+        return index
+
+    def join(self, a: int, b: int) -> bool:
+        """Put two classes into one register if they are of one class and never live at once; says whether they are together."""
+        a, b = self.find(a), self.find(b)
+        if a == b:
+            return True
+        if self.values[a].cls != self.values[b].cls or self.live[a] & self.live[b]:
+            return False
+        if len(self.members[a]) < len(self.members[b]):
+            a, b = b, a
+        self.leader[b] = a
+        self.live[a] |= self.live[b]
+        self.members[a] += self.members[b]
+        if b in self.accumulators:
+            self.accumulators.add(a)
+        return True
+
+    def _join_ties(self) -> None:
+        for block in self.blocks:
+            for inst in block.insts:
+                if isinstance(inst, Inst) and inst.tied_in is not None:
+                    self._join_tie(inst)
+
+    def _join_tie(self, inst: Inst) -> None:
+        strict = not self.bears_copies(inst)
+        for result, tied in self._tied(inst).items():
+            value = self.value(tied)
+            index = self.number[result]
+            if isinstance(value, Reg) and self.join(index, self.numbers([value], inst.loc)[0]):
+                pass
+            elif strict and isinstance(value, Reg):
+                raise InternalError(
+                    f"{inst.opcode}: the accumulator {tied!r} is needed after the product that overwrites it", inst.loc
+                )
+            else:
+                self.copied_ties.setdefault(id(inst), []).append((result, value))
+            if strict:
+                self.accumulators.add(self.find(index))
+
+    def _join_params(self) -> None:
+        """Loops first (their copies run most often), each in layout order."""
+        edges = [(block, edge) for block in self.blocks for edge in self.term(block).edges]
+        edges.sort(key=lambda pair: self.order[id(pair[1].block)] > self.order[id(pair[0])])
+        for block, edge in edges:
+            for param, arg in zip(edge.block.params, edge.args, strict=True):
+                value = self.value(arg)
+                if param not in self.alias and isinstance(value, Reg):
+                    self.join(self.number[param], self.numbers([value], self.term(block).loc)[0])
+
+    def register(self, reg: Reg) -> Reg | Imm:
+        """The register that `reg` is in, in the flat form. One with a hint is preferred, parameters of blocks first."""
+        value = self.value(reg)
+        if isinstance(value, Imm):
+            return value
+        root = self.find(self.number[value])
+        chosen = self.chosen.get(root)
+        if chosen is None:
+            members = [self.values[i] for i in sorted(self.members[root])]
+            chosen = next((m for m in members if m.hint), members[0])
+            self.chosen[root] = chosen
+        return chosen
+
+
+def _bits(mask: int) -> list[int]:
+    """The indices of the ones of `mask`, ascending."""
+    text = bin(mask)[:1:-1]
+    found: list[int] = []
+    at = text.find("1")
+    while at >= 0:
+        found.append(at)
+        at = text.find("1", at + 1)
+    return found
