@@ -94,8 +94,9 @@ class DiskCache:
             size = _write_entry(temporary, key, meta, files)
             os.rename(temporary, path)
         except OSError:
-            shutil.rmtree(temporary, ignore_errors=True)
             return False
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)  # not there any more after a rename
         self._account(size)
         return True
 

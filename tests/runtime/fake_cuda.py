@@ -59,9 +59,9 @@ class Launch:
 
 
 class FakeDriver:
-    """Two devices of capability 9.0 unless told otherwise. `fail` maps a call's name to the result that it gives (once).
+    """Two devices of capability 9.0 unless told otherwise. `fail` maps a call to the result that it gives once.
 
-    With `buffer_bytes` and `param_count` set, a launch records the argument buffer and the offsets of the `void*[]` in it.
+    With `buffer_bytes` and `param_count` set, a launch records the argument buffer and the offsets of parameters.
     """
 
     CUresult = CUresult
