@@ -1,0 +1,6 @@
+"""The tile simulator. `run` executes a module; importing this package loads NumPy."""
+
+from mimw.sim.errors import SimulationError
+from mimw.sim.tile.interpreter import SimResult, run
+
+__all__ = ["SimResult", "SimulationError", "run"]

@@ -1,0 +1,214 @@
+"""Runs blocks of tile IR for one CTA after another: values, control transfer, and the watch over wrapped offsets.
+
+Run-time values are NumPy arrays of the value's shape (scalars: zero dimensions), int64 addresses for pointers, `Buffer` for
+memdescs, `InflightTile` for tiles in flight. The handlers in `registry` do the work; this module knows no op, but for the
+names of those that wrap.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mimw.diagnostics import InternalError, Loc
+from mimw.ir.core import Block, Function, OpBase, Value
+from mimw.ir.types import I32, DType, PointerType, TensorType, element_of, shape_of
+from mimw.sim.errors import SimulationError
+from mimw.sim.tile.address_space import AddressSpace
+from mimw.sim.tile.numerics import Array, numpy_dtype
+from mimw.sim.tile.registry import COMPUTES, EXECUTES
+from mimw.sim.tile.shared_memory import SharedMemory
+
+YIELD, BREAK, CONTINUE, RETURN = "yield", "break", "continue", "return"
+
+_WRAPPING = frozenset({"arith.add", "arith.sub", "arith.mul"})
+_KEEPS_WRAP = _WRAPPING | {"memory.ptr_add", "arith.cast", "arith.neg", "arith.select", "arith.hint", "arith.bitcast"}
+_MOVES = frozenset(
+    f"tensor.{verb}"
+    for verb in ("splat", "expand_dims", "broadcast", "reshape", "trans", "join", "split", "cat", "convert_layout")
+)
+
+
+class Exit:
+    """How a block ended, and the values that its terminator carries."""
+
+    __slots__ = ("kind", "values")
+
+    def __init__(self, kind: str, values: list[Value]) -> None:
+        self.kind = kind
+        self.values = values
+
+
+class Wrapped:
+    """Which elements of a value come from an i32 sum or product that wrapped, and the op where it did."""
+
+    __slots__ = ("elements", "loc")
+
+    def __init__(self, elements: Array, loc: Loc) -> None:
+        self.elements = elements
+        self.loc = loc
+
+
+class Machine:
+    """The state of the CTA that runs, and what is collected over all of them."""
+
+    __slots__ = (
+        "env",
+        "function",
+        "grid",
+        "lifted",
+        "memory",
+        "pid",
+        "printed",
+        "shared",
+        "warnings",
+        "wrapped",
+    )
+
+    def __init__(self, function: Function, memory: AddressSpace, grid: tuple[int, int, int]) -> None:
+        self.function = function
+        self.memory = memory
+        self.grid = grid
+        self.pid = (0, 0, 0)
+        self.env: dict[Value, Any] = {}
+        self.wrapped: dict[Value, Wrapped] = {}
+        self.shared = SharedMemory()
+        self.lifted = False
+        self.printed: list[str] = []
+        self.warnings: list[str] = []
+
+    def run_cta(self, pid: tuple[int, int, int], arguments: list[Any]) -> None:
+        """Run the kernel's body once."""
+        self.pid = pid
+        self.env = dict(zip(self.function.block.args, arguments, strict=True))
+        self.wrapped = {}
+        self.shared = SharedMemory()
+        try:
+            self.run_block(self.function.block)
+        except SimulationError as e:
+            e.program = pid
+            raise
+
+    def run_block(self, block: Block) -> Exit:
+        """Run a block up to its terminator."""
+        env = self.env
+        op: OpBase | None = None
+        try:
+            for op in block.ops:
+                compute = COMPUTES.get(op.spec.name)
+                if compute is not None:
+                    out = compute(op, *[env[v] for v in op.operands])
+                    self._bind_results(op, out)
+                    if self.wrapped or op.spec.name in _WRAPPING:
+                        self._follow_wraps(op, compute)
+                    continue
+                exit = EXECUTES[op.spec.name](self, op)
+                if exit is not None:
+                    return exit
+        except SimulationError as e:
+            if e.loc is None and op is not None:
+                e.loc = op.loc
+            raise
+        raise InternalError("a block has no terminator", op.loc if op is not None else self.function.loc)
+
+    def _bind_results(self, op: OpBase, out: Any) -> None:
+        if len(op.results) == 1:
+            self.set(op.results[0], out)
+            return
+        for r, x in zip(op.results, out, strict=True):
+            self.set(r, x)
+
+    def set(self, v: Value, x: Any) -> None:
+        """Give a value its run-time value; arrays must have the declared type."""
+        t = v.type
+        if isinstance(t, (DType, PointerType, TensorType)):
+            x = np.asarray(x)
+            if x.dtype != numpy_dtype(element_of(t)) or (x.shape != shape_of(t) and not self.lifted):
+                op = v.defining_op
+                what = op.name if op is not None else "a block argument"
+                raise InternalError(f"{what} gave {x.dtype}{list(x.shape)} for {t}", op.loc if op is not None else None)
+        self.env[v] = x
+        if self.wrapped:
+            self.wrapped.pop(v, None)
+
+    def get(self, v: Value | None) -> Any:
+        """The run-time value; None for an operand that is absent."""
+        return None if v is None else self.env[v]
+
+    def transfer(self, targets: list[Value], sources: list[Value]) -> None:
+        """Assign values to block arguments or results, all at once."""
+        values = [self.env[v] for v in sources]
+        marks = [self.wrapped.get(v) for v in sources] if self.wrapped else []
+        for t, x in zip(targets, values, strict=True):
+            self.set(t, x)
+        for t, mark in zip(targets, marks, strict=False):
+            if mark is not None:
+                self.wrapped[t] = mark
+
+    def warn(self, loc: Loc, text: str) -> None:
+        """Leave a warning, once."""
+        line = f"{loc}: warning: {text}"
+        if line not in self.warnings:
+            self.warnings.append(line)
+
+    # -- wrapped offsets -----------------------------------------------------------------------------------------------
+
+    def _follow_wraps(self, op: OpBase, compute: Any) -> None:
+        name = op.spec.name
+        marks = [self.wrapped.get(v) for v in op.operands]
+        if name in _WRAPPING and len(op.results) == 1 and element_of(op.results[0].type) is I32:
+            a, b = (self.env[v] for v in op.operands)
+            over = overflows(name, a, b, self.env[op.results[0]])
+            if over is not None:
+                marks.append(Wrapped(over, op.loc))
+        found = [m for m in marks if m is not None]
+        if not found:
+            return
+        if name in _MOVES:
+            none = np.zeros((), np.bool_)
+            inputs = [
+                m.elements if m is not None else np.broadcast_to(none, np.shape(self.env[v]))
+                for v, m in zip(op.operands, marks, strict=True)
+            ]
+            out = compute(op, *inputs)
+            for r, x in zip(op.results, out if isinstance(out, tuple) else (out,), strict=True):
+                self.wrapped[r] = Wrapped(np.asarray(x), found[0].loc)
+        elif name in _KEEPS_WRAP and _may_be_offset(op.results[0]):
+            elements: Any = False
+            for m in found:
+                elements = elements | m.elements
+            if name == "arith.select":
+                cond = self.env[op.operands[0]]
+                no = np.False_
+                elements = np.where(cond, *[m.elements if m is not None else no for m in marks[1:]])
+            self.wrapped[op.results[0]] = Wrapped(np.asarray(elements), found[0].loc)
+
+    def check_wraps(self, op: OpBase, ptr: Value, mask: Array | None) -> None:
+        """Warn when an address that is used comes from an offset that wrapped."""
+        mark = self.wrapped.get(ptr)
+        if mark is None:
+            return
+        used = mark.elements if mask is None else mark.elements & mask
+        if used.any():
+            index = tuple(int(i) for i in np.argwhere(used)[0])
+            self.warn(
+                mark.loc, f"an i32 offset wraps here and reaches the address of {op.name} at {op.loc}, element {index}"
+            )
+
+
+def _may_be_offset(v: Value) -> bool:
+    e = element_of(v.type)
+    return isinstance(e, PointerType) or e.kind in ("int", "uint")
+
+
+def overflows(name: str, a: Array, b: Array, out: Array) -> Array | None:
+    """Which elements of an i32 sum, difference or product wrapped; None for none."""
+    if name == "arith.add":
+        over = ((a ^ out) & (b ^ out)) < 0
+    elif name == "arith.sub":
+        over = ((a ^ b) & (a ^ out)) < 0
+    else:
+        over = a.astype(np.int64) * b.astype(np.int64) != out
+    over = np.asarray(over)
+    return over if over.any() else None
