@@ -50,7 +50,7 @@ class CompiledKernel:
     Loaded code stays loaded.
     """
 
-    __slots__ = ("_first_pointer", "_functions", "_launchers", "_lock", "_packer", "asm", "metadata")
+    __slots__ = ("_first_pointer", "_functions", "_latest", "_launchers", "_lock", "_packer", "asm", "metadata")
 
     def __init__(self, asm: dict[str, str | bytes], metadata: KernelMetadata) -> None:
         self.asm = asm
@@ -58,6 +58,7 @@ class CompiledKernel:
         self._packer = struct.Struct(struct_format(metadata.params))
         self._functions: dict[int, Function] = {}
         self._launchers: dict[int, _Launcher] = {}
+        self._latest: _Launcher | None = None
         self._lock = threading.Lock()
         pointers = [i for i, p in enumerate(metadata.params) if p.kind == POINTER]
         self._first_pointer = pointers[0] if pointers else -1
@@ -84,10 +85,19 @@ class CompiledKernel:
         return self._launch(check_grid(self.name, grid), args, stream)
 
     def _launch(self, grid: Grid, args: Sequence[Any], stream: Any) -> CompiledKernel:
+        """Most launches are like the last one: only when they are not, its launcher calls `_launch_elsewhere`."""
+        launcher = self._latest
+        return self._launch_checked(grid, args, stream) if launcher is None else launcher(grid, args, stream)
+
+    def _launch_elsewhere(self, grid: Grid, args: Sequence[Any], stream: Any, device: int) -> CompiledKernel:
+        """What the launcher of `device` does not take: perhaps that of the arguments' device does."""
         try:
             launcher = self._launchers[args[self._first_pointer].get_device()]
         except (AttributeError, IndexError, KeyError, TypeError):
             return self._launch_checked(grid, args, stream)
+        if launcher._device == device:
+            return self._launch_checked(grid, args, stream)
+        self._latest = launcher
         return launcher(grid, args, stream)
 
     def _launch_checked(self, grid: Grid, args: Sequence[Any], stream: Any) -> CompiledKernel:
@@ -118,7 +128,7 @@ class CompiledKernel:
             raise self._explain(head, error) from None
         _last_launch = (meta.name, grid)
         if _is_quick(meta.params, args) and device not in self._launchers:
-            self._launchers[device] = _Launcher(self, function, args)
+            self._latest = self._launchers[device] = _Launcher(self, function, args)
         return self
 
     def load(self, device: int) -> Function:
@@ -234,16 +244,16 @@ class _Launcher:
                     or tensor.get_device() != device
                     or pointer % divisor
                 ):
-                    return self._kernel._launch_checked(grid, args, stream)
+                    return self._kernel._launch_elsewhere(grid, args, stream, device)
             for i, kind in self._scalars:
                 if type(args[i]) is not kind:
-                    return self._kernel._launch_checked(grid, args, stream)
+                    return self._kernel._launch_elsewhere(grid, args, stream, device)
             for i, divisor in self._multiples:
                 if args[i] % divisor:
-                    return self._kernel._launch_checked(grid, args, stream)
+                    return self._kernel._launch_elsewhere(grid, args, stream, device)
             self._pack(slot.buffer, 0, *values)
         except (AttributeError, IndexError, TypeError, OverflowError, RuntimeError, struct.error):
-            return self._kernel._launch_checked(grid, args, stream)
+            return self._kernel._launch_elsewhere(grid, args, stream, device)
         if self._cluster is not None:
             check_cluster(self._kernel.name, grid, self._cluster)
         if 0 in grid:

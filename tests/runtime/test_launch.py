@@ -86,6 +86,27 @@ def test_module_is_loaded_once_a_device(cuda: FakeDriver):
     assert cuda.named("cuModuleGetFunction")[0][2] == b"add_entry"
 
 
+def test_devices_in_turn_go_the_quick_way(cuda: FakeDriver, monkeypatch: pytest.MonkeyPatch):
+    kernel = compiled("f32*", "f32*")
+    for device in (0, 1):
+        kernel.launch(1, [Tensor(16, device=device), Tensor(16, device=device)])
+    checked: list[Any] = []
+    original = CompiledKernel._launch_checked
+
+    def spy(self: CompiledKernel, *arguments: Any) -> CompiledKernel:
+        checked.append(arguments)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(CompiledKernel, "_launch_checked", spy)
+    for device in (0, 1, 1, 0):
+        kernel.launch(1, [Tensor(16, device=device), Tensor(16, device=device)])
+    assert not checked
+    assert [launch.context for launch in cuda.launches] == [1000, 1001, 1000, 1001, 1001, 1000]
+    for first, second in ((0, 1), (1, 0)):
+        assert fails(kernel, [Tensor(16, device=first), Tensor(16, device=second)]).code == "launch-device"
+    assert len(checked) == 2
+
+
 def test_prepared_form(cuda: FakeDriver):
     prepared = compiled("f32*", "i32")[4, 5, 6]
     prepared(Tensor(16), 1)
