@@ -1,8 +1,8 @@
 """Global memory: the caller's arrays at made-up addresses, read and written in place.
 
-Every array argument gets a region of the flat address space that spans exactly the bytes it reaches (through any strides);
-arguments that share memory share the region. Regions lie far apart, so that an access past the end of one is caught, not taken
-for another array. Addresses keep the host's alignment modulo 256.
+Every array argument gets a region of the flat address space that spans exactly the bytes it reaches (through any
+strides); arguments that share memory share the region. Regions lie far apart, so that an access past the end of one
+is caught, not taken for another array. Addresses keep the host's alignment modulo 256.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Arithmetic: the elementwise table, constants, casts.
 
-What the declarations leave open is settled here: an integer divided by zero gives all bits set, as quotient and as remainder
-(what the hardware gives); the smallest integer divided by -1 is itself, remainder 0. Of +0 and -0 the smaller is -0. 16-bit
-and 8-bit floats are computed in f32 and rounded once, which for one sum, product, quotient or root is the correct rounding;
-8-bit results saturate.
+What the declarations leave open is settled here: an integer divided by zero gives all bits set, as quotient and as
+remainder (what the hardware gives); the smallest integer divided by -1 is itself, remainder 0. Of +0 and -0 the
+smaller is -0. 16-bit and 8-bit floats are computed in f32 and rounded once, which for one sum, product, quotient or
+root is the correct rounding; 8-bit results saturate.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ def _numeric(name: str, fn: Callable[..., Array], of_ints: Callable[..., Array] 
 
 
 def _plain(name: str, fn: Callable[..., Array]) -> None:
-    COMPUTES[name] = lambda op, *xs: fn(*xs)
+    def run(op: OpBase, *xs: Array) -> Array:
+        return fn(*xs)
+
+    COMPUTES[name] = run
 
 
 def _comparison(name: str, fn: Callable[[Array, Array], Array]) -> None:
@@ -96,21 +99,31 @@ def _rem(a: Array, b: Array) -> Array:
 def _mulhi(a: Array, b: Array) -> Array:
     bits = a.dtype.itemsize * 8
     if bits < 64:
-        return (
-            np.asarray((a.astype(np.int64) * b.astype(np.int64)) >> np.int64(bits)).astype(a.dtype)
-            if (a.dtype.kind == "i")
-            else np.asarray((a.astype(np.uint64) * b.astype(np.uint64)) >> np.uint64(bits)).astype(a.dtype)
-        )
+        double = np.dtype(np.int64 if a.dtype.kind == "i" else np.uint64)
+        return np.asarray((a.astype(double) * b.astype(double)) >> double.type(bits)).astype(a.dtype)
     product = np.asarray(a.astype(object) * b.astype(object))
     return np.frompyfunc(lambda p: p >> 64, 1, 1)(product).astype(a.dtype)
 
 
-def _smaller(a: Array, b: Array, pick: Callable[..., Array]) -> Array:
-    return np.where(a == b, np.where(np.signbit(a), a, b), pick(a, b))
+_Pick = Callable[[Array, Array], Array]
 
 
-def _larger(a: Array, b: Array, pick: Callable[..., Array]) -> Array:
-    return np.where(a == b, np.where(np.signbit(a), b, a), pick(a, b))
+def _smaller(pick: _Pick) -> _Pick:
+    """`pick` (fmin or minimum) with -0 below +0."""
+
+    def smaller(a: Array, b: Array) -> Array:
+        return np.where(a == b, np.where(np.signbit(a), a, b), pick(a, b))
+
+    return smaller
+
+
+def _larger(pick: _Pick) -> _Pick:
+    """`pick` (fmax or maximum) with +0 above -0."""
+
+    def larger(a: Array, b: Array) -> Array:
+        return np.where(a == b, np.where(np.signbit(a), b, a), pick(a, b))
+
+    return larger
 
 
 def _shift_count(a: Array, b: Array) -> tuple[Array, Array]:
@@ -160,10 +173,10 @@ _plain("arith.mulhi", _mulhi)
 _numeric("arith.div", np.divide, _div)
 _numeric("arith.div_rn", np.divide)
 _numeric("arith.rem", np.fmod, _rem)
-_numeric("arith.minnum", lambda a, b: _smaller(a, b, np.fmin), np.minimum)
-_numeric("arith.maxnum", lambda a, b: _larger(a, b, np.fmax), np.maximum)
-_numeric("arith.minimum", lambda a, b: _smaller(a, b, np.minimum))
-_numeric("arith.maximum", lambda a, b: _larger(a, b, np.maximum))
+_numeric("arith.minnum", _smaller(np.fmin), np.minimum)
+_numeric("arith.maxnum", _larger(np.fmax), np.maximum)
+_numeric("arith.minimum", _smaller(np.minimum))
+_numeric("arith.maximum", _larger(np.maximum))
 _plain("arith.and", np.bitwise_and)
 _plain("arith.or", np.bitwise_or)
 _plain("arith.xor", np.bitwise_xor)

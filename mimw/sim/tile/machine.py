@@ -1,8 +1,8 @@
 """Runs blocks of tile IR for one CTA after another: values, control transfer, and the watch over wrapped offsets.
 
-Run-time values are NumPy arrays of the value's shape (scalars: zero dimensions), int64 addresses for pointers, `Buffer` for
-memdescs, `InflightTile` for tiles in flight. The handlers in `registry` do the work; this module knows no op, but for the
-names of those that wrap.
+Run-time values are NumPy arrays of the value's shape (scalars: zero dimensions), int64 addresses for pointers,
+`Buffer` for memdescs, `InflightTile` for tiles in flight. The handlers in `registry` do the work; this module knows
+no op, but for the names of those that wrap.
 """
 
 from __future__ import annotations
@@ -172,7 +172,8 @@ class Machine:
                 for v, m in zip(op.operands, marks, strict=True)
             ]
             out = compute(op, *inputs)
-            for r, x in zip(op.results, out if isinstance(out, tuple) else (out,), strict=True):
+            outs = [out] if len(op.results) == 1 else list(out)
+            for r, x in zip(op.results, outs, strict=True):
                 self.wrapped[r] = Wrapped(np.asarray(x), found[0].loc)
         elif name in _KEEPS_WRAP and _may_be_offset(op.results[0]):
             elements: Any = False

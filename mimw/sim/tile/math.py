@@ -1,4 +1,4 @@
-"""Mathematical functions: computed in float64, rounded once to f32 (then to the narrower type), within every stated bound.
+"""Mathematical functions: computed in float64, rounded once to f32 (then to the narrower type).
 
 Where the f32 instruction flushes denormals (`.ftz`), so does the simulator: what comes in and what goes out.
 """
@@ -32,7 +32,10 @@ def _function(name: str, fn: Callable[[Array], Array], *, ftz: bool = False) -> 
 
 
 def _exact(name: str, fn: Callable[[Array], Array]) -> None:
-    COMPUTES[name] = lambda op, x: rounded(op, fn, x)
+    def run(op: OpBase, x: Array) -> Array:
+        return rounded(op, fn, x)
+
+    COMPUTES[name] = run
 
 
 def _erf(x: Array) -> Array:

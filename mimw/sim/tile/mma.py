@@ -10,7 +10,7 @@ import numpy as np
 
 from mimw.diagnostics import InternalError
 from mimw.ir.core import OpBase, Value
-from mimw.ir.types import F32, DType, MemDescType, TensorType
+from mimw.ir.types import F32, DType, InflightType, MemDescType, TensorType
 from mimw.sim.tile.machine import Machine
 from mimw.sim.tile.memory import read_buffer
 from mimw.sim.tile.numerics import Array, numpy_dtype, round_tf32, to_float
@@ -55,8 +55,9 @@ def _async_dot(m: Machine, op: OpBase) -> None:
     acc = m.env[op.operands[2]]
     if isinstance(acc, InflightTile):
         acc = acc.value
-    t = op.infer()[0].tensor  # type: ignore[attr-defined]
-    m.env[op.results[0]] = InflightTile(product(m, op, acc, t.element, "tf32"))
+    t = op.results[0].type
+    assert isinstance(t, InflightType) and isinstance(t.tensor.element, DType)
+    m.env[op.results[0]] = InflightTile(product(m, op, acc, t.tensor.element, "tf32"))
     m.shared.products.append([m.env[v] for v in op.operands[:2] if isinstance(m.env[v], Buffer)])
 
 
@@ -69,3 +70,8 @@ def _async_dot_wait(m: Machine, op: OpBase) -> None:
             m.set(r, tile.value)
         else:
             m.env[r] = tile
+
+
+@executes("mma.as_inflight")
+def _as_inflight(m: Machine, op: OpBase) -> None:
+    m.env[op.results[0]] = InflightTile(m.env[op.operands[0]])

@@ -1,8 +1,10 @@
 """Numbers as the language defines them: NumPy types of the scalar types, and conversions that round once.
 
-Anything narrower than f64 is rounded from a float64, or from a float32 *rounded to odd*: such a value keeps in its last bit
-that something was cut off, so that the rounding that follows is the only one that counts. Knows no op.
+Anything narrower than f64 is rounded from a float64, or from a float32 *rounded to odd*: such a value keeps in its
+last bit that something was cut off, so that the rounding that follows is the only one that counts. Knows no op.
 """
+
+# pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def from_bits(bits: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def odd_f32(x: Array) -> Array:
-    """float64 rounded to odd float32: exact, or the neighbour with an odd last bit (overflow: the largest finite number)."""
+    """float64 rounded to odd float32: exact, or the neighbour with an odd last bit (on overflow the largest number)."""
     x = np.asarray(x, np.float64)
     near = x.astype(np.float32)
     back = near.astype(np.float64)
@@ -64,7 +66,7 @@ def odd_sum(a: Array, b: Array) -> Array:
     rest = np.asarray((a - (s - part)) + (b - part))
     bits = bits_of(s)
     inexact = (rest != 0) & np.isfinite(s) & np.isfinite(rest)
-    # The rest's sign says on which side of s the true sum lies; towards zero means one less in magnitude before the jam.
+    # The rest's sign says on which side of s the true sum lies: of s and that neighbour one is odd.
     toward_zero = np.signbit(rest) != np.signbit(s)
     even = (bits & np.uint64(1)) == 0
     moved = np.where(even & inexact, np.where(toward_zero, bits - np.uint64(1), bits + np.uint64(1)), bits)
@@ -74,16 +76,16 @@ def odd_sum(a: Array, b: Array) -> Array:
 def to_float(x: Array, d: DType, *, saturate: bool = True, toward_zero: bool = False) -> Array:
     """Floats of any width to the float type `d`, rounded once: to nearest even, or toward zero.
 
-    With `saturate` an 8-bit float that overflows (or is infinite) is the largest finite one; without, f8e4m3 gives NaN and
-    f8e5m2 infinity.
+    With `saturate` an 8-bit float that overflows (or is infinite) is the largest finite one; without, f8e4m3 gives
+    NaN and f8e5m2 infinity.
     """
     target = numpy_dtype(d)
     if x.dtype == target:
         return x
     wide = x
-    if d is not F64 and d is not F32 and d is not F16 and x.dtype == np.float64:
+    if x.dtype == np.float64 and d not in (F64, F32, F16):
         wide = odd_f32(x)
-    elif d is not F64 and x.dtype not in (np.float64, np.float32):
+    elif x.dtype.itemsize < 4:
         wide = x.astype(np.float32)
     if d.is_fp8() and saturate:
         largest = np.float32(_LARGEST[d.name])
@@ -121,14 +123,15 @@ def int_to_float(x: Array, d: DType) -> Array:
     # 64-bit integers have more bits than float64: keep 52 of them and whether any of the rest is set.
     one, shift = x.dtype.type(1), x.dtype.type(12)
     low = (x & x.dtype.type(0xFFF)) != 0
-    jammed = np.where(low, (x >> shift) | one, x >> shift).astype(x.dtype) << shift
+    kept = np.right_shift(x, shift)
+    jammed: Array = np.left_shift(np.where(low, kept | one, kept).astype(x.dtype), shift)
     big = np.abs(x.astype(np.float64)) >= 2.0**53
     return to_float(np.where(big, jammed, x).astype(np.float64), d)
 
 
 def wide(x: Array) -> Array:
     """Floats in the type that arithmetic is done in: f64 stays, everything narrower is f32."""
-    return x if x.dtype in (np.float64, np.float32) else x.astype(np.float32)
+    return x if x.dtype.itemsize >= 4 else x.astype(np.float32)
 
 
 def round_tf32(x: Array) -> Array:

@@ -1,8 +1,8 @@
 """The table from op names to what they do in the tile simulator, filled by the family modules beside this one.
 
-A *computing* handler maps the operands' run-time values to the results': ``(op, *values) -> value`` (a tuple for several
-results). It may neither touch memory nor control flow; on a combine function of a reduction it sees whole arrays in place of
-scalars. An *executing* handler is ``(machine, op) -> Exit | None``: it may do anything.
+A *computing* handler maps the operands' run-time values to the results': ``(op, *values) -> value`` (a tuple for
+several results). It may neither touch memory nor control flow; on a combine function of a reduction it sees whole
+arrays in place of scalars. An *executing* handler is ``(machine, op) -> Exit | None``: it may do anything.
 """
 
 from __future__ import annotations

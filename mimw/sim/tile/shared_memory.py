@@ -1,7 +1,7 @@
 """Shared memory of one CTA: buffers, views of them, copies and matrix products that are still under way.
 
-A buffer knows of each element whether it was never written, is written, or is the target of a copy under way. Reading what a
-copy still writes is an error; reading what was never written gives poison and a warning.
+A buffer knows of each element whether it was never written, is written, or is the target of a copy under way. Reading
+what a copy still writes is an error; reading what was never written gives poison and a warning.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UNWRITTEN, WRITTEN, IN_FLIGHT = 0, 1, 2
 
 
 class Buffer:
-    """A view of an allocation: `data` and `state` are NumPy views of equal shape, `root` is the allocation's own array."""
+    """A view of an allocation: `data` and `state` are views of equal shape, `root` is the allocation's own array."""
 
     __slots__ = ("data", "name", "root", "state")
 

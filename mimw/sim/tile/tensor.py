@@ -1,7 +1,7 @@
 """Tiles: shapes, reductions, scans.
 
-A combine function runs on whole arrays in place of scalars: halves of the tile against each other for `reduce` (a tree), a tile
-against itself moved by 1, 2, 4, ... for `scan`. One that branches runs element by element.
+A combine function runs on whole arrays in place of scalars: halves of the tile against each other for `reduce` (a
+tree), a tile against itself moved by 1, 2, 4, ... for `scan`. One that branches runs element by element.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from mimw.sim.tile.registry import computes, executes
 
 @computes("tensor.splat")
 def _splat(op: OpBase, x: Array) -> Array:
-    return np.full(op.attrs["shape"], x, x.dtype)
+    shape: tuple[int, ...] = op.attrs["shape"]
+    return np.full(shape, x, x.dtype)
 
 
 @computes("tensor.arange")
@@ -38,7 +39,8 @@ def _broadcast(op: OpBase, x: Array) -> Array:
 
 @computes("tensor.reshape")
 def _reshape(op: OpBase, x: Array) -> Array:
-    return x.reshape(op.attrs["shape"])
+    shape: tuple[int, ...] = op.attrs["shape"]
+    return x.reshape(shape)
 
 
 @computes("tensor.trans")
