@@ -1,0 +1,299 @@
+"""ld, st, atom, red, cvta, cp.async (non-bulk): everything that moves bytes one lane at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mimw.codegen.machine import Addr, Inst, Operand, Reg, Symbol, Vec
+from mimw.sim.ptx import floats, formats
+from mimw.sim.ptx.errors import SimulationError
+from mimw.sim.ptx.floats import Array
+from mimw.sim.ptx.memory import (
+    LOCAL_WINDOW,
+    SHARED_WINDOW,
+    WINDOW_SIZE,
+    Access,
+    gather,
+    scatter,
+)
+from mimw.sim.ptx.registry import Plain, Step, executes, not_yet
+from mimw.sim.ptx.sim import Sim
+from mimw.sim.ptx.state import UNSIGNED, Ctx, Getter, bits_of, dtype_of
+
+_SPACES = {
+    "global": "global", "const": "global", "param": "global", "shared": "shared", "shared::cta": "shared", "local": "local",
+    "param::entry": "global", "shared::cluster": "shared",
+}  # fmt: skip
+_STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"))
+
+
+def space_of(mods: list[str]) -> str:
+    """The state space among the modifiers, generic when none is named."""
+    return next((_SPACES[mod] for mod in mods if mod in _SPACES), "generic")
+
+
+def address(s: Sim, op: Operand) -> Getter:
+    """A closure that gives the address of a memory operand as int64."""
+    if not isinstance(op, Addr) or op.coords is not None:
+        raise SimulationError("expected a plain memory operand")
+    offset = np.int64(op.offset)
+    if isinstance(op.base, Reg):
+        kind = "u64" if bits_of(op.base.cls) == 64 else "u32"
+        get = s.m.rd(op.base, kind)
+        return lambda x: get(x).astype(np.int64) + offset
+    if isinstance(op.base, Symbol):
+        if op.base.name not in s.m.symbols:
+            raise SimulationError(f"unknown symbol {op.base.name}")
+        value = np.array([[s.m.symbols[op.base.name] + op.offset]], np.int64)
+    else:
+        value = np.array([[op.base.value + op.offset]], np.int64)
+    return lambda x: value
+
+
+def vector_of(mods: list[str]) -> int:
+    """The element count of .v2, .v4, .v8."""
+    return next((int(mod[1:]) for mod in mods if mod in ("v2", "v4", "v8")), 1)
+
+
+def items_of(op: Operand) -> list[Operand]:
+    """The registers of a data operand."""
+    return op.items if isinstance(op, Vec) else [op]
+
+
+def sanitize(s: Sim, access: Access, width: int, store: bool, atomic: bool = False) -> None:
+    """Tell the sanitizer of the shared part of an access."""
+    if s.san is None:
+        return
+    for _, index, positions, shared in access.parts:
+        if shared:
+            rows = access.rows if positions is None else access.rows[positions]
+            if store:
+                s.san.write(rows, index, width, s.pc, atomic)
+            else:
+                s.san.read(rows, index, width, s.pc, atomic)
+
+
+def _raw(kind: str) -> str:
+    return kind if kind[0] in "su" else f"b{bits_of(kind)}"
+
+
+@executes("ld", "ldu")
+def _ld(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    kind, space, count = mods[-1], space_of(mods), vector_of(mods)
+    if kind == "b128":
+        raise not_yet("ld.b128")
+    fast = _ld_param(s, inst, mods)
+    if fast is not None:
+        return fast
+    width = bits_of(kind) // 8
+    total, strong = width * count, not _STRONG.isdisjoint(mods)
+    addr, raw, dtype = address(s, inst.operands[1]), _raw(kind), dtype_of(_raw(kind))
+    puts = [s.m.wr(op, raw) for op in items_of(inst.operands[0])]
+
+    def run(x: Ctx) -> None:
+        access = s.mem.locate(x, space, addr(x), total, False)
+        sanitize(s, access, total, False, strong)
+        for put, value in zip(puts, s.mem.load(x, access, width, count)):
+            put(x, value.view(dtype))
+        if strong:
+            s.step_aside(x)
+
+    return run
+
+
+def _ld_param(s: Sim, inst: Inst, mods: list[str]) -> Plain | None:
+    """ld.param from a named parameter: the value is known now."""
+    op = inst.operands[1]
+    if "param" not in mods and "param::entry" not in mods:
+        return None
+    if not isinstance(op, Addr) or not isinstance(op.base, Symbol):
+        return None
+    kind, count = mods[-1], vector_of(mods)
+    width = bits_of(kind) // 8
+    data = s.params.get(op.base.name)
+    if data is None:
+        raise SimulationError(f"unknown parameter {op.base.name}", inst)
+    if op.offset < 0 or op.offset + width * count > len(data):
+        raise SimulationError(f"load outside parameter {op.base.name} of {len(data)} bytes", inst)
+    values = [
+        np.array([[int.from_bytes(data[at : at + width], "little")]], UNSIGNED[width * 8]).view(dtype_of(_raw(kind)))
+        for at in range(op.offset, op.offset + width * count, width)
+    ]
+    puts = [s.m.wr(item, _raw(kind)) for item in items_of(inst.operands[0])]
+
+    def run(x: Ctx) -> None:
+        for put, value in zip(puts, values):
+            put(x, value)
+
+    return run
+
+
+@executes("st")
+def _st(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    if "async" in mods or "bulk" in mods:
+        raise not_yet(inst.opcode)
+    kind, space, count = mods[-1], space_of(mods), vector_of(mods)
+    if kind == "b128":
+        raise not_yet("st.b128")
+    width = bits_of(kind) // 8
+    total, strong = width * count, not _STRONG.isdisjoint(mods)
+    addr = address(s, inst.operands[0])
+    gets = [s.m.rd(op, f"b{width * 8}") for op in items_of(inst.operands[1])]
+
+    def run(x: Ctx) -> None:
+        access = s.mem.locate(x, space, addr(x), total, True)
+        sanitize(s, access, total, True, strong)
+        s.mem.store(x, access, width, [get(x) for get in gets])
+        if strong:
+            s.wakes += 1
+
+    return run
+
+
+@executes("cvta")
+def _cvta(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    kind, to = mods[-1], mods[0] == "to"
+    space = next((_SPACES[mod] for mod in mods if mod in _SPACES), "global")
+    base = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space, 0)
+    a, put = s.m.rd(inst.operands[1], kind), s.m.wr(inst.operands[0], kind)
+    if kind != "u64" and base:
+        raise not_yet(inst.opcode)
+    shift = np.uint64(base if not to else (1 << 64) - base) if base else np.uint64(0)
+    return lambda x: put(x, a(x) + shift if base else a(x))
+
+
+@executes("isspacep")
+def _isspacep(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    space = _SPACES[mods[0]]
+    a, put = s.m.rd(inst.operands[1], "u64"), s.m.wr(inst.operands[0], "pred")
+    windows = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
+
+    def within(v: Array, base: int) -> Array:
+        return (v >= np.uint64(base)) & (v < np.uint64(base + WINDOW_SIZE))
+
+    def run(x: Ctx) -> None:
+        v = a(x)
+        if space in windows:
+            put(x, within(v, windows[space]))
+        else:
+            put(x, ~(within(v, SHARED_WINDOW) | within(v, LOCAL_WINDOW)))
+
+    return run
+
+
+@executes("mapa")
+def _mapa(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    kind = mods[-1]
+    a, rank, put = s.m.rd(inst.operands[1], kind), s.m.rd(inst.operands[2], "u32"), s.m.wr(inst.operands[0], kind)
+
+    def run(x: Ctx) -> None:
+        if (x.full(rank(x))[x.active()] != 0).any():
+            raise not_yet("mapa to another CTA (clusters of more than one)")
+        put(x, a(x))
+
+    return run
+
+
+@executes("getctarank")
+def _getctarank(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    put, zero = s.m.wr(inst.operands[0], "u32"), np.zeros((1, 1), np.uint32)
+    return lambda x: put(x, zero)
+
+
+# -- atomics ------------------------------------------------------------------------------------------------------
+
+_INTEGER: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor, "exch": lambda old, new: new, "inc": lambda old, top: np.where(old >= top, 0, old + 1),
+    "dec": lambda old, top: np.where((old == 0) | (old > top), top, old - 1),
+}  # fmt: skip
+
+
+def _combine(op: str, kind: str) -> Callable[[Array, Array], Array]:
+    """new bits = f(old bits, operand bits), on arrays of unsigned integers."""
+    unsigned = UNSIGNED[bits_of(kind)]
+    if kind in ("f16", "bf16", "f16x2", "bf16x2") and op in ("add", "min", "max"):
+        base = kind.removesuffix("x2")
+        fns: dict[str, Callable[[Array, Array], Array]] = {
+            "add": lambda a, b: floats.odd(*floats.two_sum(a, b)), "min": np.fmin, "max": np.fmax,
+        }  # fmt: skip
+        fn = fns[op]
+
+        def small(old: Array, new: Array) -> Array:
+            a, b = (formats.decode(base, np.ascontiguousarray(v).view(np.uint16)) for v in (old, new))
+            return formats.encode(base, fn(a, b)).view(unsigned)
+
+        return small
+    dtype, fn = dtype_of(kind), _INTEGER[op]
+    return lambda old, new: np.ascontiguousarray(fn(old.view(dtype), new.view(dtype))).astype(dtype).view(unsigned)
+
+
+def _apply_atomic(index: Array, update: Callable[[Array, Array], Array], read: Callable[[Array], Array],
+                  write: Callable[[Array, Array], None]) -> Array:  # fmt: skip
+    """Run `update(old, lanes)` over lanes in order, lanes that share a place one after the other; returns the old bits."""
+    order = np.argsort(index, kind="stable")
+    ranked = index[order]
+    starts = np.r_[True, ranked[1:] != ranked[:-1]]
+    at = np.arange(len(order))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = at - np.maximum.accumulate(np.where(starts, at, 0))
+    first = read(index)
+    old = first.copy()
+    for turn in range(int(rank.max()) + 1 if len(rank) else 0):
+        lanes = np.nonzero(rank == turn)[0]
+        old[lanes] = read(index[lanes])
+        write(index[lanes], update(old[lanes], lanes))
+    return old
+
+
+@executes("atom", "red")
+def _atom(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    returns = inst.opcode.startswith("atom")
+    if "async" in mods:
+        raise not_yet(inst.opcode)
+    kind, space, count = mods[-1], space_of(mods), vector_of(mods)
+    op = next(mod for mod in mods if mod in _INTEGER or mod == "cas")
+    if kind == "b128":
+        raise not_yet("128-bit atomics")
+    at = inst.operands[1:] if returns else inst.operands
+    width, raw = bits_of(kind) // 8, f"b{bits_of(kind)}"
+    addr = address(s, at[0])
+    sources = [s.m.rd(item, raw) for item in items_of(at[1])]
+    swap = s.m.rd(at[2], raw) if op == "cas" else None
+    puts = [s.m.wr(item, raw) for item in items_of(inst.operands[0])] if returns else []
+    combine = None if op == "cas" else _combine(op, kind)
+    total = width * count
+
+    def run(x: Ctx) -> None:
+        access = s.mem.locate(x, space, addr(x), total, True)
+        sanitize(s, access, total, False, True)
+        sanitize(s, access, total, True, True)
+        active = x.active()
+        new = None if swap is None else x.full(swap(x))[active]
+        for k, get in enumerate(sources):
+            old = np.zeros(len(access.addr), UNSIGNED[width * 8])
+            value = x.full(get(x))[active]
+            for region, index, positions, _ in access.parts:
+                pick = np.arange(len(old)) if positions is None else positions
+                v, n = value[pick], None if new is None else new[pick]
+
+                def update(before: Array, lanes: Array, v: Array = v, n: Array | None = n) -> Array:
+                    if combine is not None:
+                        return combine(before, v[lanes])
+                    return np.where(before == v[lanes], before if n is None else n[lanes], before)
+
+                old[pick] = _apply_atomic(
+                    index + k * width, update,
+                    lambda i, region=region: gather(region, i, width),
+                    lambda i, w, region=region: scatter(region, i, width, w),
+                )  # fmt: skip
+            if puts:
+                full = np.zeros((x.n, 32), old.dtype)
+                full[active] = old
+                puts[k](x, full)
+        if op in ("cas", "exch"):
+            s.step_aside(x)
+
+    return run

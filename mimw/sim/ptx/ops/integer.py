@@ -1,0 +1,533 @@
+"""Integer arithmetic, logic, shifts, bit fields, and the moves that only carry bits (mov, selp, prmt, lop3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mimw.codegen.machine import Imm, Inst, Pair, Sink, Symbol, Vec
+from mimw.sim.ptx.errors import SimulationError
+from mimw.sim.ptx.floats import Array
+from mimw.sim.ptx.registry import Plain, Step, executes, not_yet
+from mimw.sim.ptx.sim import Sim
+from mimw.sim.ptx.state import UNSIGNED, Ctx, bits_of, dtype_of
+
+Binary = Callable[[Array, Array], Array]
+
+
+def is_float(kind: str) -> bool:
+    """True for types that the float family executes."""
+    return kind in ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2", "f32x2")
+
+
+def raw_of(kind: str) -> str:
+    """The plain bit type as wide as `kind`."""
+    return f"b{bits_of(kind)}" if kind != "pred" else "pred"
+
+
+def binary(s: Sim, inst: Inst, kind: str, fn: Binary, out: str = "") -> Plain:
+    """d = fn(a, b), all of `kind` (result `out` if given)."""
+    a, b = s.m.rd(inst.operands[1], kind), s.m.rd(inst.operands[2], kind)
+    put = s.m.wr(inst.operands[0], out or kind)
+    return lambda x: put(x, fn(a(x), b(x)))
+
+
+def unary(s: Sim, inst: Inst, kind: str, fn: Callable[[Array], Array], out: str = "") -> Plain:
+    """d = fn(a)."""
+    a, put = s.m.rd(inst.operands[1], kind), s.m.wr(inst.operands[0], out or kind)
+    return lambda x: put(x, fn(a(x)))
+
+
+def halves(fn: Binary, dtype: type) -> Binary:
+    """Lift a 16-bit function to packed pairs held as 32-bit words."""
+
+    def packed(a: Array, b: Array) -> Array:
+        a, b = np.broadcast_arrays(a, b)
+        pair = fn(np.ascontiguousarray(a).view(dtype), np.ascontiguousarray(b).view(dtype))
+        return np.ascontiguousarray(pair).view(np.uint32)
+
+    return packed
+
+
+def _packed_dtype(kind: str) -> type:
+    return np.int16 if kind == "s16x2" else np.uint16
+
+
+# -- add, sub, mul and their relatives (also reached from the float family's dispatch) ----------------------------
+
+
+def decode_add_sub(s: Sim, inst: Inst, mods: list[str]) -> Plain:
+    """Integer add and sub, with .sat (s32), .cc carry-out, and the addc / subc carry-in forms."""
+    root, kind = inst.opcode.split(".")[0], mods[-1]
+    if kind in ("u16x2", "s16x2"):
+        return binary(s, inst, kind, halves(np.add if root == "add" else np.subtract, _packed_dtype(kind)))
+    if "cc" in mods or root in ("addc", "subc"):
+        return _decode_carry(s, inst, root, kind, "cc" in mods)
+    if "sat" in mods:
+        sign = 1 if root == "add" else -1
+        return binary(
+            s, inst, "s32",
+            lambda a, b: np.clip(a.astype(np.int64) + sign * b.astype(np.int64), -(2**31), 2**31 - 1).astype(np.int32),
+        )  # fmt: skip
+    return binary(s, inst, kind, np.add if root == "add" else np.subtract)
+
+
+def _decode_carry(s: Sim, inst: Inst, root: str, kind: str, carry_out: bool) -> Plain:
+    raw = raw_of(kind)
+    a, b, put = s.m.rd(inst.operands[1], raw), s.m.rd(inst.operands[2], raw), s.m.wr(inst.operands[0], raw)
+    subtract, carry_in = root.startswith("sub"), root in ("addc", "subc")
+
+    def run(x: Ctx) -> None:
+        # The carry of a subtraction is kept as the carry of a + ~b + 1: set means no borrow.
+        va, vb = x.full(a(x)), x.full(b(x))
+        if subtract:
+            vb = ~vb
+        cin = s.carry[x.sel] if carry_in else np.full((x.n, 32), subtract)
+        part = va + vb
+        total = part + cin.astype(va.dtype)
+        if carry_out:
+            out = (part < va) | (total < part)
+            s.carry[x.sel] = out if x.mask is None else np.where(x.mask, out, s.carry[x.sel])
+        put(x, total)
+
+    return run
+
+
+def mul_high(a: Array, b: Array, kind: str) -> Array:
+    """The upper half of the product of two integers of `kind`."""
+    size, dtype = bits_of(kind), dtype_of(kind)
+    if size < 64:
+        wide = np.int64 if kind[0] == "s" else np.uint64
+        return ((a.astype(wide) * b.astype(wide)) >> wide(size)).astype(dtype)
+    ua, ub = a.view(np.uint64), b.view(np.uint64)
+    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    al, ah, bl, bh = ua & low, ua >> shift, ub & low, ub >> shift
+    mid = ah * bl + ((al * bl) >> shift)
+    mid2 = al * bh + (mid & low)
+    high = ah * bh + (mid >> shift) + (mid2 >> shift)
+    if kind[0] == "s":
+        zero = np.uint64(0)
+        high = high - np.where(a < 0, ub, zero) - np.where(b < 0, ua, zero)
+    return high.view(dtype)
+
+
+def _product(kind: str, mode: str) -> tuple[Binary, str]:
+    """The product function and its result type for .lo, .hi, .wide."""
+    if mode == "hi":
+        return (lambda a, b: mul_high(a, b, kind)), kind
+    if mode == "wide":
+        out = kind[0] + str(2 * bits_of(kind))
+        wide = dtype_of(out)
+        return (lambda a, b: a.astype(wide) * b.astype(wide)), out
+    return np.multiply, kind
+
+
+def decode_mul(s: Sim, inst: Inst, mods: list[str]) -> Plain:
+    """Integer mul.{lo,hi,wide}."""
+    fn, out = _product(mods[-1], mods[0] if mods[0] in ("lo", "hi", "wide") else "lo")
+    return binary(s, inst, mods[-1], fn, out)
+
+
+@executes("mad", "madc")
+def _mad(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    kind = mods[-1]
+    if is_float(kind):
+        raise SimulationError("mad on floats: use fma")
+    fn, out = _product(kind, mods[0])
+    a, b, c = s.m.rd(inst.operands[1], kind), s.m.rd(inst.operands[2], kind), s.m.rd(inst.operands[3], out)
+    put = s.m.wr(inst.operands[0], out)
+    if "sat" in mods:
+        raise not_yet("mad.sat")
+    if "cc" in mods or inst.opcode.startswith("madc"):
+        carry_in, carry_out, unsigned = inst.opcode.startswith("madc"), "cc" in mods, UNSIGNED[bits_of(out)]
+
+        def run(x: Ctx) -> None:
+            va = np.ascontiguousarray(x.full(fn(a(x), b(x)))).view(unsigned)
+            vc = np.ascontiguousarray(x.full(c(x))).view(unsigned)
+            part = va + vc
+            total = part + s.carry[x.sel].astype(unsigned) if carry_in else part
+            if carry_out:
+                over = (part < va) | (total < part)
+                s.carry[x.sel] = over if x.mask is None else np.where(x.mask, over, s.carry[x.sel])
+            put(x, total.view(dtype_of(out)))
+
+        return run
+    return lambda x: put(x, fn(a(x), b(x)) + c(x))
+
+
+@executes("mul24", "mad24")
+def _mul24(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    kind, high = mods[-1], mods[0] == "hi"
+
+    def fn(a: Array, b: Array) -> Array:
+        wide = np.int64 if kind == "s32" else np.uint64
+        eight = a.dtype.type(8)
+        product = ((a << eight) >> eight).astype(wide) * ((b << eight) >> eight).astype(wide)
+        return (product >> wide(16 if high else 0)).astype(a.dtype)
+
+    if inst.opcode.startswith("mul24"):
+        return binary(s, inst, kind, fn)
+    a, b, c = (s.m.rd(op, kind) for op in inst.operands[1:4])
+    put = s.m.wr(inst.operands[0], kind)
+    return lambda x: put(x, fn(a(x), b(x)) + c(x))
+
+
+def divide(a: Array, b: Array) -> tuple[Array, Array]:
+    """Truncating quotient and remainder, computed on magnitudes: INT_MIN / -1 wraps.
+
+    A zero divisor gives a quotient of all ones and the dividend as remainder (the ISA leaves it open; hardware
+    does that for unsigned words).
+    """
+    a, b = np.broadcast_arrays(a, b)
+    signed = a.dtype.kind == "i"
+    unsigned = UNSIGNED[a.dtype.itemsize * 8]
+    ua, ub = np.ascontiguousarray(a).view(unsigned), np.ascontiguousarray(b).view(unsigned)
+    zero = unsigned(0)
+    if signed:
+        ua, ub = np.where(a < 0, zero - ua, ua), np.where(b < 0, zero - ub, ub)
+    q = ua // np.maximum(ub, unsigned(1))
+    r = ua - q * ub
+    if signed:
+        q, r = np.where((a < 0) != (b < 0), zero - q, q), np.where(a < 0, zero - r, r)
+    none = b == 0
+    q = np.where(none, ~zero, q)
+    return q.view(a.dtype), np.where(none, np.ascontiguousarray(a).view(unsigned), r).view(a.dtype)
+
+
+def decode_div(s: Sim, inst: Inst, mods: list[str]) -> Plain:
+    """Integer div."""
+    return binary(s, inst, mods[-1], lambda a, b: divide(a, b)[0])
+
+
+@executes("rem")
+def _rem(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    return binary(s, inst, mods[-1], lambda a, b: divide(a, b)[1])
+
+
+def decode_min_max(s: Sim, inst: Inst, mods: list[str]) -> Plain:
+    """Integer min and max, packed and .relu forms."""
+    root, kind = inst.opcode.split(".")[0], mods[-1]
+    fn: Binary = np.minimum if root == "min" else np.maximum
+    if "relu" in mods:
+        base = fn
+
+        def fn(a: Array, b: Array) -> Array:
+            return np.maximum(base(a, b), a.dtype.type(0))
+
+    if kind in ("u16x2", "s16x2"):
+        fn = halves(fn, _packed_dtype(kind))
+    return binary(s, inst, kind, fn)
+
+
+def decode_neg_abs(s: Sim, inst: Inst, mods: list[str]) -> Plain:
+    """Integer neg and abs (the most negative value stays)."""
+    fn: Callable[[Array], Array] = np.negative if inst.opcode.startswith("neg") else np.abs
+    return unary(s, inst, mods[-1], fn)
+
+
+@executes("sad")
+def _sad(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    kind = mods[-1]
+    a, b, c = (s.m.rd(op, kind) for op in inst.operands[1:4])
+    put = s.m.wr(inst.operands[0], kind)
+    return lambda x: put(x, np.where(a(x) > b(x), a(x) - b(x), b(x) - a(x)) + c(x))
+
+
+@executes("dp4a", "dp2a")
+def _dot_bytes(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    at, bt = (mods[1], mods[2]) if mods[0] in ("lo", "hi") else (mods[0], mods[1])
+    out = "s32" if "s32" in (at, bt) else "u32"
+    a, b, c = s.m.rd(inst.operands[1], "b32"), s.m.rd(inst.operands[2], "b32"), s.m.rd(inst.operands[3], out)
+    put = s.m.wr(inst.operands[0], out)
+    a_width, count, first = (8, 4, 0) if inst.opcode.startswith("dp4a") else (16, 2, 0 if mods[0] == "lo" else 2)
+
+    def piece(v: Array, width: int, i: int, signed: bool) -> Array:
+        raw = (v >> np.uint32(width * i)).astype(UNSIGNED[width])
+        return raw.view(np.int8 if width == 8 else np.int16).astype(np.int64) if signed else raw.astype(np.int64)
+
+    def run(x: Ctx) -> None:
+        va, vb, total = x.full(a(x)), x.full(b(x)), c(x).astype(np.int64)
+        for i in range(count):
+            total = total + piece(va, a_width, i, at == "s32") * piece(vb, 8, first + i, bt == "s32")
+        put(x, total.astype(np.uint32).view(dtype_of(out)))
+
+    return run
+
+
+# -- logic and shifts ---------------------------------------------------------------------------------------------
+
+_LOGIC: dict[str, Binary] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+
+
+@executes("and", "or", "xor")
+def _logic(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    return binary(s, inst, mods[-1], _LOGIC[inst.opcode.split(".")[0]])
+
+
+@executes("not")
+def _not(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    return unary(s, inst, mods[-1], np.invert)
+
+
+@executes("cnot")
+def _cnot(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    return unary(s, inst, mods[-1], lambda a: (a == 0).astype(a.dtype))
+
+
+@executes("shl", "shr")
+def _shift(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    kind, left = mods[-1], inst.opcode.startswith("shl")
+    size, dtype = bits_of(kind), dtype_of(kind)
+    a, b, put = s.m.rd(inst.operands[1], kind), s.m.rd(inst.operands[2], "u32"), s.m.wr(inst.operands[0], kind)
+
+    def run(x: Ctx) -> None:
+        v, n = a(x), b(x)
+        by = np.minimum(n, size - 1).astype(dtype)
+        if left:
+            out = np.where(n >= size, dtype(0), v << by)
+        else:
+            out = v >> by
+            if kind[0] != "s":
+                out = np.where(n >= size, dtype(0), out)
+        put(x, out)
+
+    return run
+
+
+@executes("shf")
+def _funnel(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    left, wrap = mods[0] == "l", mods[1] == "wrap"
+    a, b, c = (s.m.rd(op, "b32") for op in inst.operands[1:4])
+    put = s.m.wr(inst.operands[0], "b32")
+
+    def run(x: Ctx) -> None:
+        word = (b(x).astype(np.uint64) << np.uint64(32)) | a(x)
+        n = (c(x) & np.uint32(31) if wrap else np.minimum(c(x), np.uint32(32))).astype(np.uint64)
+        out = (word << n) >> np.uint64(32) if left else word >> n
+        put(x, out.astype(np.uint32))
+
+    return run
+
+
+@executes("bfe")
+def _bit_field_extract(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    kind = mods[-1]
+    size, signed = bits_of(kind), kind[0] == "s"
+    a = s.m.rd(inst.operands[1], raw_of(kind))
+    pos, length = s.m.rd(inst.operands[2], "u32"), s.m.rd(inst.operands[3], "u32")
+    put = s.m.wr(inst.operands[0], raw_of(kind))
+    unsigned = UNSIGNED[size]
+
+    def run(x: Ctx) -> None:
+        v = a(x).astype(np.uint64)
+        p = (pos(x) & np.uint32(255)).astype(np.int64)
+        n = (length(x) & np.uint32(255)).astype(np.int64)
+        field = np.where(p < size, v >> np.minimum(p, 63).astype(np.uint64), np.uint64(0))
+        keep = np.where(n >= 64, ~np.uint64(0), (np.uint64(1) << np.minimum(n, 63).astype(np.uint64)) - np.uint64(1))
+        out = field & keep
+        if signed:
+            at = np.minimum(p + n - 1, size - 1)
+            sign = ((v >> np.maximum(at, 0).astype(np.uint64)) & np.uint64(1)) != 0
+            valid = np.maximum(np.minimum(n, size - p), 0)
+            above = np.where(valid >= 64, np.uint64(0), ~np.uint64(0) << np.minimum(valid, 63).astype(np.uint64))
+            out = np.where(sign & (n > 0), out | above, out)
+        put(x, out.astype(unsigned))
+
+    return run
+
+
+@executes("bfi")
+def _bit_field_insert(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    kind = mods[-1]
+    size = bits_of(kind)
+    a, b = s.m.rd(inst.operands[1], kind), s.m.rd(inst.operands[2], kind)
+    pos, length = s.m.rd(inst.operands[3], "u32"), s.m.rd(inst.operands[4], "u32")
+    put = s.m.wr(inst.operands[0], kind)
+
+    def run(x: Ctx) -> None:
+        p, n = (pos(x) & np.uint32(255)).astype(np.int64), (length(x) & np.uint32(255)).astype(np.int64)
+        ones = np.where(n >= 64, ~np.uint64(0), (np.uint64(1) << np.minimum(n, 63).astype(np.uint64)) - np.uint64(1))
+        by = np.minimum(p, 63).astype(np.uint64)
+        field = np.where(p >= size, np.uint64(0), ones << by)
+        out = (b(x).astype(np.uint64) & ~field) | ((a(x).astype(np.uint64) << by) & field)
+        put(x, out.astype(UNSIGNED[size]))
+
+    return run
+
+
+@executes("bmsk")
+def _mask(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    wrap = mods[0] == "wrap"
+
+    def fn(a: Array, b: Array) -> Array:
+        p, n = a.astype(np.int64), b.astype(np.int64)
+        p, n = (p & 31, n & 31) if wrap else (np.minimum(p, 32), np.minimum(n, 32))
+        return (((np.int64(1) << n) - 1) << p).astype(np.uint32)
+
+    return binary(s, inst, "b32", fn)
+
+
+@executes("popc", "clz", "brev", "bfind")
+def _count_bits(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    root, kind = inst.opcode.split(".")[0], mods[-1]
+    size = bits_of(kind)
+    unsigned = UNSIGNED[size]
+
+    def popc(a: Array) -> Array:
+        return np.bitwise_count(a).astype(np.uint32)
+
+    def top(a: Array) -> Array:
+        """Index of the highest set bit, -1 when there is none."""
+        low, high = a.astype(np.uint64) & np.uint64(0xFFFFFFFF), a.astype(np.uint64) >> np.uint64(32)
+        exp_low, exp_high = np.frexp(low.astype(np.float64))[1], np.frexp(high.astype(np.float64))[1]
+        return np.where(high != 0, exp_high + 32, exp_low) - 1
+
+    def brev(a: Array) -> Array:
+        raw = np.unpackbits(np.ascontiguousarray(a)[..., None].view(np.uint8), axis=-1, bitorder="little")
+        return np.packbits(raw[..., ::-1], axis=-1, bitorder="little").view(unsigned)[..., 0]
+
+    def bfind(a: Array) -> Array:
+        if kind[0] == "s":
+            a = np.where(a < 0, ~a, a).view(unsigned)
+        found = top(a)
+        if "shiftamt" in mods:
+            found = np.where(found < 0, -1, size - 1 - found)
+        return found.astype(np.int32).view(np.uint32)
+
+    if root == "brev":
+        return unary(s, inst, kind, brev)
+    fns: dict[str, Callable[[Array], Array]] = {
+        "popc": popc, "clz": lambda a: (size - 1 - top(a)).astype(np.uint32), "bfind": bfind,
+    }  # fmt: skip
+    return unary(s, inst, kind, fns[root], "u32")
+
+
+@executes("lop3")
+def _lop3(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    at = inst.operands
+    if mods[0] in ("or", "and"):
+        raise not_yet(f"lop3.{mods[0]}")
+    a, b, c = (s.m.rd(op, "b32") for op in at[1:4])
+    table, put = at[4], s.m.wr(at[0], "b32")
+    if not isinstance(table, Imm):
+        raise SimulationError("lop3 needs an immediate table")
+    rows = [i for i in range(8) if table.value >> i & 1]
+
+    def run(x: Ctx) -> None:
+        va, vb, vc = a(x), b(x), c(x)
+        out = np.zeros(np.broadcast_shapes(va.shape, vb.shape, vc.shape), np.uint32)
+        for i in rows:
+            out |= (va if i & 4 else ~va) & (vb if i & 2 else ~vb) & (vc if i & 1 else ~vc)
+        put(x, out)
+
+    return run
+
+
+_PRMT_MODES = {
+    "f4e": lambda k: [k, k + 1, k + 2, k + 3], "b4e": lambda k: [k, (k - 1) & 7, (k - 2) & 7, (k - 3) & 7],
+    "rc8": lambda k: [k] * 4, "ecl": lambda k: [max(i, k) for i in range(4)], "ecr": lambda k: [min(i, k) for i in range(4)],
+    "rc16": lambda k: [0, 1, 0, 1] if k % 2 == 0 else [2, 3, 2, 3],
+}  # fmt: skip
+
+
+@executes("prmt")
+def _prmt(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    a, b, sel = (s.m.rd(op, "b32") for op in inst.operands[1:4])
+    put = s.m.wr(inst.operands[0], "b32")
+    mode = mods[1] if len(mods) > 1 else mods[0] if mods[0] != "b32" else ""
+    table = None
+    if mode:
+        table = np.array([sum(v << 4 * i for i, v in enumerate(_PRMT_MODES[mode](k))) for k in range(4)], np.uint32)
+        if mode in ("f4e", "b4e"):
+            table &= np.uint32(0x7777)
+
+    def run(x: Ctx) -> None:
+        word = a(x).astype(np.uint64) | (b(x).astype(np.uint64) << np.uint64(32))
+        choice = sel(x) if table is None else table[sel(x) & np.uint32(3)]
+        out = np.uint32(0)
+        for i in range(4):
+            nibble = (choice >> np.uint32(4 * i)) & np.uint32(15)
+            byte = (word >> ((nibble & np.uint32(7)).astype(np.uint64) * np.uint64(8))).astype(np.uint32) & np.uint32(255)
+            sign = np.where(byte & np.uint32(0x80), np.uint32(255), np.uint32(0))
+            out = out | (np.where(nibble & np.uint32(8), sign, byte) << np.uint32(8 * i))
+        put(x, out)
+
+    return run
+
+
+# -- moves --------------------------------------------------------------------------------------------------------
+
+
+@executes("mov")
+def _mov(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    dst, src = inst.operands
+    kind = mods[-1]
+    if isinstance(dst, Vec):
+        return _unpack(s, dst, src, bits_of(kind))
+    if isinstance(src, Vec):
+        return _pack(s, dst, src, bits_of(kind))
+    if kind == "b128":
+        raise not_yet("mov.b128")
+    raw = raw_of(kind)
+    if isinstance(src, Imm) and src.cls != "int":
+        raw = kind
+    if isinstance(src, Symbol) and src.name in s.labels:
+        raise not_yet("addresses of code")
+    a, put = s.m.rd(src, raw), s.m.wr(dst, raw)
+    return lambda x: put(x, a(x))
+
+
+def _unpack(s: Sim, dst: Vec, src: object, size: int) -> Step:
+    part = size // len(dst.items)
+    if size > 64 or part < 8:
+        raise not_yet(f"mov.b{size} with {len(dst.items)} parts")
+    a = s.m.rd(src, f"b{size}")  # type: ignore[arg-type]
+    puts = [(i, s.m.wr(item, f"b{part}")) for i, item in enumerate(dst.items) if not isinstance(item, Sink)]
+    narrow, wide = UNSIGNED[part], UNSIGNED[size]
+
+    def run(x: Ctx) -> None:
+        v = a(x).copy()
+        for i, put in puts:
+            put(x, (v >> wide(part * i)).astype(narrow))
+
+    return run
+
+
+def _pack(s: Sim, dst: object, src: Vec, size: int) -> Step:
+    part = size // len(src.items)
+    if size > 64 or part < 8:
+        raise not_yet(f"mov.b{size} with {len(src.items)} parts")
+    gets = [s.m.rd(item, f"b{part}") for item in src.items]
+    put, wide = s.m.wr(dst, f"b{size}"), UNSIGNED[size]  # type: ignore[arg-type]
+
+    def run(x: Ctx) -> None:
+        v = gets[0](x).astype(wide)
+        for i, get in enumerate(gets[1:], 1):
+            v = v | (get(x).astype(wide) << wide(part * i))
+        put(x, v)
+
+    return run
+
+
+@executes("selp")
+def _selp(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    kind = mods[-1]
+    a, b = s.m.rd(inst.operands[1], kind), s.m.rd(inst.operands[2], kind)
+    p, put = s.m.rd(inst.operands[3], "pred"), s.m.wr(inst.operands[0], kind)
+    return lambda x: put(x, np.where(p(x), a(x), b(x)))
+
+
+@executes("slct")
+def _slct(s: Sim, inst: Inst, mods: list[str]) -> Step:
+    kind, by = mods[-2], mods[-1]
+    a, b = s.m.rd(inst.operands[1], kind), s.m.rd(inst.operands[2], kind)
+    c, put = s.m.rd(inst.operands[3], by), s.m.wr(inst.operands[0], kind)
+    return lambda x: put(x, np.where(c(x) >= 0, a(x), b(x)))
+
+
+def second_result(dst: object) -> tuple[object, object]:
+    """The two sides of a result operand ``d|p`` (the second is a Sink when there is none)."""
+    if isinstance(dst, Pair):
+        return dst.first, dst.second
+    return dst, Sink()

@@ -1,0 +1,48 @@
+"""The state of a running batch: machine, memory, sanitizer, barriers, and where each lane stands.
+
+Decoders close over one `Sim`; the scheduler drives it. Knows no instruction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from mimw.codegen.machine import Inst
+from mimw.sim.ptx.barriers import Waiting
+from mimw.sim.ptx.floats import Array
+from mimw.sim.ptx.memory import GlobalMemory, Memory
+from mimw.sim.ptx.sanitizer import Sanitizer
+from mimw.sim.ptx.state import DEAD, Ctx, Machine
+
+
+class Sim(Waiting):
+    """`pcs` (warps, 32): each lane's next instruction, `DEAD` after exit. `blocked`: asleep until woken.
+    `yielded`: runs only after all others. `pc`: the instruction that executes now. `params`: bytes by parameter name."""
+
+    def __init__(self, m: Machine, mem: Memory, world: GlobalMemory, san: Sanitizer | None) -> None:
+        super().__init__(m, san)
+        self.mem = mem
+        self.world = world
+        self.pc = 0
+        self.insts: list[Inst] = []
+        self.labels: dict[str, int] = {}
+        self.params: dict[str, bytes] = {}
+        self.yielded: Array = np.zeros((m.warps, 32), np.bool_)
+        self.any_yield = False
+        self.fences: Counter[str] = Counter()
+        self.carry: Array = np.zeros((m.warps, 32), np.bool_)
+
+    def live(self, x: Ctx) -> Array:
+        """The lanes of the group's warps that have not exited, (n, 32)."""
+        return self.pcs[x.warps] < DEAD
+
+    def step_aside(self, x: Ctx) -> None:
+        """The executing lanes poll for something: let all others run first."""
+        if x.mask is None:
+            self.yielded[x.warps] = True
+        else:
+            self.yielded[x.warps] |= x.mask
+        self.any_yield = True
+        self.wakes += 1
