@@ -1,0 +1,64 @@
+"""Runs a kernel on arrays that are known by address only: what a launch on NumPy arrays or CPU tensors comes down to."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from mimw.ir.core import Module
+from mimw.ir.types import DTYPES
+from mimw.sim.tile.interpreter import SimResult, run
+from mimw.sim.tile.numerics import Array, numpy_dtype
+
+
+class HostArray(Protocol):
+    """An array in host memory: address of element (0, ..., 0), mimw's name of its dtype, shape, strides in elements.
+
+    `owner` keeps the memory alive.
+    """
+
+    ptr: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    readonly: bool
+    owner: Any
+
+
+class HostScalar(Protocol):
+    """A number."""
+
+    value: bool | int | float
+
+
+def run_on_host(
+    module: Module,
+    args: Sequence[HostArray | HostScalar],
+    grid: tuple[int, ...],
+    *,
+    seed: int = 0,
+    names: Sequence[str] | None = None,
+) -> SimResult:
+    """Execute a kernel on host memory in place; `args` fit the kernel's arguments in order. See `run`."""
+    values: list[Any] = []
+    for a in args:
+        values.append(as_array(cast("HostArray", a)) if hasattr(a, "ptr") else cast("HostScalar", a).value)
+    return run(module, values, grid, seed=seed, names=names)
+
+
+def as_array(a: HostArray) -> Array:
+    """A NumPy view of the memory that a record describes."""
+    dtype = numpy_dtype(DTYPES[a.dtype])
+    if 0 in a.shape:
+        return np.empty(a.shape, dtype)
+    strides = [s * dtype.itemsize for s in a.strides]
+    low = sum(min(0, (n - 1) * s) for n, s in zip(a.shape, strides, strict=True))
+    high = sum(max(0, (n - 1) * s) for n, s in zip(a.shape, strides, strict=True)) + dtype.itemsize
+    memory = (ctypes.c_uint8 * (high - low)).from_address(a.ptr + low)
+    view: Array = np.ndarray(a.shape, dtype, buffer=memory, offset=-low, strides=strides)
+    if a.readonly:
+        view.flags.writeable = False
+    return view
