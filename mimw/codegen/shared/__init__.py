@@ -1,0 +1,1 @@
+"""Lowerings for every target, written against `LaneBuilder`. Importing `all_lowerings` fills the table."""

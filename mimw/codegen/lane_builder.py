@@ -1,0 +1,483 @@
+"""What shared lowerings are written against: per-lane values and the primitive operations on them.
+
+Owns `Lane`, the folding of constants, the structure of addresses (base + constant), value numbering and its scopes. A target
+implements the abstract methods. A tile is a list of lanes, one an element that a thread holds; a lane may be a part of a packed
+32-bit register (two 16-bit or four 8-bit elements), unpacked only when somebody needs it alone. Knows no instruction.
+
+**Integers and pointers** are ``reg + off``: the constant is carried beside the register and ends in the immediate of an address.
+The sum wraps as the type does, so it may always be formed late. A lane without a register is a constant: `off` is its value
+(floats: its bits).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from mimw.codegen.float_bits import encode
+from mimw.codegen.machine import Block, Reg
+from mimw.diagnostics import Loc, UNKNOWN
+from mimw.ir.types import I1, I32, I64, U32, DType, Element, PointerType
+from mimw.target import Target
+
+LANE, WARP, CTA = 0, 1, 2
+"""Uniformity: the value differs between lanes; is one in a warp; is one in the CTA."""
+
+
+class Lane:
+    """One element in a thread: ``reg + off`` (integers, pointers), a constant (`reg` None), or part `part` of a packed register."""
+
+    __slots__ = ("dtype", "off", "part", "reg", "uniform")
+
+    def __init__(self, dtype: Element, reg: Reg | None, off: int = 0, part: int = -1, uniform: int = LANE) -> None:
+        self.dtype = dtype
+        self.reg = reg
+        self.off = off
+        self.part = part
+        self.uniform = uniform
+
+    @property
+    def is_const(self) -> bool:
+        """Whether the value is known now."""
+        return self.reg is None
+
+    def key(self) -> tuple[Reg | None, int, int]:
+        """Equal keys (and types) are equal values."""
+        return (self.reg, self.off, self.part)
+
+    def __repr__(self) -> str:
+        return f"Lane({self.dtype}, {self.reg}, {self.off}, {self.part})"
+
+
+Tile = Sequence[Lane]
+
+
+class LazyTile(Sequence[Lane]):
+    """A tile whose lanes are made where they are used. For i1 tiles: predicates kept alive cost more than the compare."""
+
+    __slots__ = ("count", "make")
+
+    def __init__(self, count: int, make: Callable[[int], Lane]) -> None:
+        self.count = count
+        self.make = make
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, i: int) -> Lane:  # type: ignore[override]
+        if not 0 <= i < self.count:
+            raise IndexError(i)
+        return self.make(i)
+
+
+def wrap_int(value: int, dtype: Element) -> int:
+    """An integer as `dtype` holds it (pointers: 64 bits unsigned; i1: 0 or 1)."""
+    if isinstance(dtype, PointerType):
+        return value & 0xFFFFFFFFFFFFFFFF
+    if dtype.kind == "bool":
+        return value & 1
+    value &= (1 << dtype.bits) - 1
+    if dtype.kind == "int" and value >> (dtype.bits - 1):
+        value -= 1 << dtype.bits
+    return value
+
+
+def is_integer(dtype: Element) -> bool:
+    """Whether lanes of the type may carry a constant offset: integers of at least 32 bits, and pointers."""
+    return isinstance(dtype, PointerType) or (dtype.kind in ("int", "uint") and dtype.bits >= 32)
+
+
+def bits_of(dtype: Element) -> int:
+    """Width of an element in memory."""
+    return 64 if isinstance(dtype, PointerType) else dtype.bits
+
+
+def _truncated(a: int, b: int) -> int:
+    q = abs(a) // abs(b)
+    return -q if (a < 0) != (b < 0) else q
+
+
+def _shift_right(a: int, b: int, bits: int) -> int:
+    return a >> min(b & ((1 << bits) - 1), bits)
+
+
+_FOLD: dict[str, Callable[[int, int, int], int | None]] = {
+    "add": lambda a, b, n: a + b,
+    "sub": lambda a, b, n: a - b,
+    "mul": lambda a, b, n: a * b,
+    "div": lambda a, b, n: _truncated(a, b) if b else None,
+    "rem": lambda a, b, n: a - b * _truncated(a, b) if b else None,
+    "min": lambda a, b, n: min(a, b),
+    "max": lambda a, b, n: max(a, b),
+    "and": lambda a, b, n: a & b,
+    "or": lambda a, b, n: a | b,
+    "xor": lambda a, b, n: a ^ b,
+    "shl": lambda a, b, n: a << (b & ((1 << n) - 1)) if (b & ((1 << n) - 1)) < n else 0,
+    "shr": _shift_right,
+}
+
+_COMPARE: dict[str, Callable[[int, int], bool]] = {
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+}
+
+_Key = tuple[object, ...]
+
+
+class LaneBuilder(ABC):
+    """The primitive operations, with folding and value numbering; instructions go to the end of `block`, each at `loc`."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.block = Block("entry")
+        self.loc: Loc = UNKNOWN
+        self.hint = ""
+        self._known: dict[_Key, Lane] = {}
+        self._log: list[_Key] = []
+        self._touched: list[set[_Key]] = []
+
+    # ----------------------------------------------------------------------------------------------- value numbering
+
+    def once(self, key: _Key, make: Callable[[], Lane]) -> Lane:
+        """The lane that was made under `key` and is visible here, or a new one."""
+        found = self._known.get(key)
+        if found is None:
+            found = make()
+            self._known[key] = found
+            self._log.append(key)
+        elif self._touched:
+            self._touched[-1].add(key)
+        return found
+
+    def open_scope(self) -> int:
+        """Values made from here on are forgotten by `close_scope`: they do not dominate what comes after a region."""
+        return len(self._log)
+
+    def close_scope(self, mark: int) -> None:
+        """Forget the values made since the mark."""
+        log = self._log
+        while len(log) > mark:
+            self._known.pop(log.pop(), None)
+
+    def open_loop(self) -> int:
+        """As `open_scope`, for the body of a loop."""
+        self._touched.append(set())
+        return len(self._log)
+
+    def close_loop(self, mark: int) -> None:
+        """Forget the body's values, and those from before that the loop did not use: recomputing them after a loop is cheaper
+        than carrying them across it."""
+        self.close_scope(mark)
+        touched = self._touched.pop()
+        if self._touched:
+            self._touched[-1] |= touched
+        kept = [key for key in self._log if key in touched]
+        for key in self._log:
+            if key not in touched:
+                self._known.pop(key, None)
+        self._log = kept
+
+    # ----------------------------------------------------------------------------------------------------- constants
+
+    def const(self, dtype: Element, value: int | float | bool) -> Lane:
+        """A constant of a type, wrapped or rounded to it."""
+        if isinstance(dtype, DType) and dtype.kind == "float":
+            return Lane(dtype, None, encode(float(value), dtype), uniform=CTA)
+        return Lane(dtype, None, wrap_int(int(value), dtype), uniform=CTA)
+
+    def const_bits(self, dtype: DType, bits: int) -> Lane:
+        """A float constant given by its bits."""
+        return Lane(dtype, None, bits, uniform=CTA)
+
+    def plus(self, lane: Lane, constant: int) -> Lane:
+        """`lane` + constant, for integers of at least 32 bits and pointers. Makes no instruction."""
+        if constant == 0:
+            return lane
+        off = lane.off + constant
+        if lane.reg is None:
+            off = wrap_int(off, lane.dtype)
+        return Lane(lane.dtype, lane.reg, off, uniform=lane.uniform)
+
+    # ---------------------------------------------------------------------------------------------------- arithmetic
+
+    def op(self, prim: str, dtype: Element, *args: Lane) -> Lane:
+        """An arithmetic primitive on lanes of `dtype`, result of the same type.
+
+        add sub mul mulhi div rem min max and or xor shl shr neg not abs fma; floats also minnan maxnan (NaN wins), div_rn
+        div_full sqrt_rn sqrt_approx rsqrt_approx ex2_approx lg2_approx rcp_approx rcp_rn floor ceil rint trunc.
+        Ask `supports` first for floats other than f32.
+        """
+        if len(args) == 2:
+            folded = self._fold(prim, dtype, args[0], args[1])
+            if folded is not None:
+                return folded
+        return self.emit_op(prim, dtype, args)
+
+    def add(self, a: Lane, b: Lane) -> Lane:
+        """Sum of two lanes of one type."""
+        return self.op("add", a.dtype, a, b)
+
+    def sub(self, a: Lane, b: Lane) -> Lane:
+        """Difference of two lanes of one type."""
+        return self.op("sub", a.dtype, a, b)
+
+    def mul(self, a: Lane, b: Lane) -> Lane:
+        """Product of two lanes of one type."""
+        return self.op("mul", a.dtype, a, b)
+
+    def times(self, a: Lane, constant: int) -> Lane:
+        """An integer lane times a constant."""
+        return self.op("mul", a.dtype, a, self.const(a.dtype, constant))
+
+    def bit_and(self, a: Lane, constant: int) -> Lane:
+        """An integer lane and a constant mask."""
+        return self.op("and", a.dtype, a, self.const(a.dtype, constant))
+
+    def shift(self, a: Lane, left: int) -> Lane:
+        """An integer lane shifted left by a constant (right when negative)."""
+        if left == 0:
+            return a
+        return self.op("shl" if left > 0 else "shr", a.dtype, a, self.const(a.dtype, abs(left)))
+
+    def _fold(self, prim: str, dtype: Element, a: Lane, b: Lane) -> Lane | None:
+        if dtype is I1:
+            return self._fold_bool(prim, a, b)
+        if isinstance(dtype, DType) and dtype.kind == "float":
+            return None
+        if a.reg is None and b.reg is None:
+            fold = _FOLD.get(prim)
+            value = fold(a.off, b.off, bits_of(dtype)) if fold is not None else None
+            return None if value is None else self.const(dtype, value)
+        if b.reg is None:
+            found = self._fold_right(prim, dtype, a, b.off)
+            if found is not None:
+                return found
+        elif a.reg is None and prim in ("add", "mul", "and", "or", "xor"):
+            found = self._fold_right(prim, dtype, b, a.off)
+            if found is not None:
+                return found
+        if is_integer(dtype) and (a.off or b.off) and a.reg is not None and b.reg is not None and prim in ("add", "sub"):
+            low = self.emit_op(prim, dtype, (self.base(a), self.base(b)))
+            return self.plus(low, a.off + b.off if prim == "add" else a.off - b.off)
+        if prim == "sub" and a.reg is b.reg and a.part == b.part:
+            return self.const(dtype, a.off - b.off)
+        return None
+
+    def _fold_right(self, prim: str, dtype: Element, a: Lane, c: int) -> Lane | None:
+        """``a prim c`` for a constant c, where that is simpler than an instruction."""
+        if prim in ("add", "sub"):
+            if is_integer(dtype):
+                return self.plus(a, c if prim == "add" else -c)
+            return a if c == 0 else None
+        if prim == "mul":
+            if c in (0, 1):
+                return a if c else self.const(dtype, 0)
+            if is_integer(dtype):
+                low = self.emit_op("mul", dtype, (self.base(a), self.const(dtype, c)))
+                return self.plus(low, a.off * c)
+            return None
+        if prim == "div" and c == 1:
+            return a
+        if prim in ("shl", "shr", "or", "xor") and c == 0:
+            return a
+        if prim == "and":
+            full = wrap_int(-1, dtype)
+            return a if c == full else self.const(dtype, 0) if c == 0 else None
+        if prim == "shl" and is_integer(dtype) and a.off and 0 < c < bits_of(dtype):
+            low = self.emit_op("shl", dtype, (self.base(a), self.const(dtype, c)))
+            return self.plus(low, a.off << c)
+        return None
+
+    def _fold_bool(self, prim: str, a: Lane, b: Lane) -> Lane | None:
+        if a.reg is None:
+            a, b = b, a
+        if b.reg is not None:
+            return a if a.reg is b.reg and prim in ("and", "or") else None
+        if prim == "and":
+            return a if b.off else b
+        if prim == "or":
+            return b if b.off else a
+        if prim == "xor":
+            return self.invert(a) if b.off else a
+        return None
+
+    def base(self, lane: Lane) -> Lane:
+        """The lane without its constant."""
+        return Lane(lane.dtype, lane.reg, 0, lane.part, lane.uniform) if lane.off and lane.reg is not None else lane
+
+    def compare(self, how: str, a: Lane, b: Lane) -> Lane:
+        """a <how> b as i1: eq ne lt le gt ge (floats: ne is true with NaN, the others false), and nan (either is NaN)."""
+        if a.reg is None and b.reg is None and not self._is_float(a.dtype):
+            return self.const(I1, _COMPARE[how](a.off, b.off))
+        return self.emit_compare(how, a, b)
+
+    def invert(self, a: Lane) -> Lane:
+        """Logical not of an i1."""
+        return self.const(I1, 1 - a.off) if a.reg is None else self.emit_op("not", I1, (a,))
+
+    def both(self, a: Lane | None, b: Lane | None) -> Lane | None:
+        """The conjunction of two guards, None meaning always."""
+        if a is None or b is None:
+            return b if a is None else a
+        joined = self.op("and", I1, a, b)
+        return None if joined.reg is None and joined.off else joined
+
+    def select(self, cond: Lane, a: Lane, b: Lane) -> Lane:
+        """cond ? a : b."""
+        if cond.reg is None:
+            return a if cond.off else b
+        if a.key() == b.key():
+            return a
+        return self.emit_select(cond, a, b)
+
+    @staticmethod
+    def _is_float(dtype: Element) -> bool:
+        return isinstance(dtype, DType) and dtype.kind == "float"
+
+    # ------------------------------------------------------------------------------------- what a target implements
+
+    @abstractmethod
+    def supports(self, prim: str, dtype: DType) -> bool:
+        """Whether `op(prim, dtype)` exists on the target (else the lowering goes through f32)."""
+
+    @abstractmethod
+    def emit_op(self, prim: str, dtype: Element, args: tuple[Lane, ...]) -> Lane:
+        """The instruction of `op`, value-numbered."""
+
+    @abstractmethod
+    def packs(self, prim: str, dtype: DType) -> bool:
+        """Whether `packed_op` exists."""
+
+    @abstractmethod
+    def packed_op(self, prim: str, dtype: DType, args: Sequence[tuple[Lane, Lane]]) -> tuple[Lane, Lane]:
+        """A primitive on two neighbouring 16-bit elements at once."""
+
+    @abstractmethod
+    def emit_compare(self, how: str, a: Lane, b: Lane) -> Lane:
+        """The instruction of `compare`."""
+
+    @abstractmethod
+    def emit_select(self, cond: Lane, a: Lane, b: Lane) -> Lane:
+        """The instruction of `select`."""
+
+    @abstractmethod
+    def convert(self, how: str, lane: Lane, to: DType) -> Lane:
+        """A conversion instruction the target has: see `converts`."""
+
+    @abstractmethod
+    def converts(self, how: str, source: Element, to: Element) -> bool:
+        """Whether `convert(how)` exists: "rn", "rz" (rounding), "exact", "int" (between integers), "rzi" (float to integer)."""
+
+    @abstractmethod
+    def convert_pair(self, how: str, lo: Lane, hi: Lane, to: DType) -> tuple[Lane, Lane] | None:
+        """Two conversions in one instruction with a packed result, or None where there is no such instruction."""
+
+    @abstractmethod
+    def fp8_instructions(self) -> bool:
+        """Whether `bytes_from_f32` and `halves_from_bytes` exist."""
+
+    @abstractmethod
+    def bytes_from_f32(self, lanes: Tile, to: DType) -> list[Lane]:
+        """Two or four f32 as packed 8-bit floats, rounded to nearest even, saturated."""
+
+    @abstractmethod
+    def halves_from_bytes(self, lo: Lane, hi: Lane) -> tuple[Lane, Lane]:
+        """Two 8-bit floats as packed f16, exactly."""
+
+    @abstractmethod
+    def bf16_to_f32(self, lane: Lane) -> Lane:
+        """A bf16 that is no constant as f32, exactly."""
+
+    @abstractmethod
+    def bitcast(self, lane: Lane, to: Element) -> Lane:
+        """The same bits as another type of the same width."""
+
+    @abstractmethod
+    def widen(self, lane: Lane, to: Element) -> Lane:
+        """An integer extended to 64 bits by its own signedness, as `to`. Keeps no offset apart."""
+
+    @abstractmethod
+    def widen_scaled(self, lane: Lane, to: Element, scale: int) -> Lane:
+        """A 32-bit integer extended to 64 bits and multiplied by a constant."""
+
+    @abstractmethod
+    def thread_id(self) -> Lane:
+        """Index of the thread in the CTA, i32."""
+
+    @abstractmethod
+    def uniform_warp_id(self) -> Lane:
+        """Index of the warp in the CTA, i32, known to be one in the warp."""
+
+    @abstractmethod
+    def program_id(self, axis: int) -> Lane:
+        """Index of the CTA in the grid, i32."""
+
+    @abstractmethod
+    def num_programs(self, axis: int) -> Lane:
+        """Size of the grid, i32."""
+
+    @abstractmethod
+    def argument(self, index: int) -> Lane:
+        """A kernel argument."""
+
+    @abstractmethod
+    def shuffle_xor(self, lane: Lane, mask: int) -> Lane:
+        """The value that the lane with index ``own ^ mask`` holds."""
+
+    @abstractmethod
+    def shuffle_from(self, lane: Lane, source: Lane) -> Lane:
+        """The value that lane `source` (i32) of the warp holds."""
+
+    @abstractmethod
+    def shuffle_up(self, lane: Lane, distance: int) -> Lane:
+        """The value that the lane `distance` below holds (its own where there is none)."""
+
+    @abstractmethod
+    def load(self, space: str, dtype: Element, address: Lane, count: int, guard: Lane | None, other: Tile | None, how: str) -> list[Lane]:
+        """`count` neighbouring elements from global or shared memory in one access, where `guard` is true; `other` elsewhere.
+
+        `count` times the element's size is 1, 2, 4, 8 or 16 bytes and the address is aligned to it. `how` holds cache modifiers.
+        """
+
+    @abstractmethod
+    def store(self, space: str, address: Lane, values: Tile, guard: Lane | None, how: str) -> None:
+        """Write neighbouring elements in one access where `guard` is true."""
+
+    @abstractmethod
+    def shared_base(self) -> Lane:
+        """Address of the CTA's shared memory, u32, aligned to 1024 bytes."""
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """All threads of the CTA meet; shared memory is ordered."""
+
+    @abstractmethod
+    def trap(self, guard: Lane | None, text: str) -> None:
+        """Stop the grid with an error where `guard` is true; `text` says why, for readers of the emitted text."""
+
+    @abstractmethod
+    def register(self, lane: Lane) -> Reg:
+        """The lane in a register of its own type (constants and offsets are materialised)."""
+
+    @abstractmethod
+    def parameter(self, dtype: Element) -> Reg:
+        """A fresh register for a block parameter."""
+
+
+def as_i32(lane: Lane) -> Lane:
+    """A u32 lane seen as i32 (same register)."""
+    return Lane(I32, lane.reg, wrap_int(lane.off, I32) if lane.reg is None else lane.off, lane.part, lane.uniform)
+
+
+def as_u32(lane: Lane) -> Lane:
+    """An i32 lane seen as u32 (same register)."""
+    return Lane(U32, lane.reg, wrap_int(lane.off, U32) if lane.reg is None else lane.off, lane.part, lane.uniform)
+
+
+def as_i64(lane: Lane) -> Lane:
+    """A pointer or u64 lane seen as i64 (same register)."""
+    return Lane(I64, lane.reg, wrap_int(lane.off, I64) if lane.reg is None else lane.off, lane.part, lane.uniform)

