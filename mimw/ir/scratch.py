@@ -1,0 +1,84 @@
+"""How much shared memory an op needs while it runs, and how its bytes are used.
+
+Pure functions of an op with layouts: the allocation pass reserves `scratch_bytes(op)` at the op's attribute `scratch`, the lowering
+works inside them. Inside one op the lowering synchronises by itself; before and after it the pass does.
+"""
+
+from __future__ import annotations
+
+from mimw.ir.conversion import plan_conversion
+from mimw.ir.core import OpBase, Value
+from mimw.ir.layout import Layout
+from mimw.ir.ops.tensor import ConvertLayoutOp, ReduceOp, ScanOp
+from mimw.ir.reduction import ReducePlan, reduce_plan, scan_plan
+from mimw.ir.types import DType, TensorType, element_of
+
+ALIGN = 16
+
+
+def scratch_bytes(op: OpBase) -> int:
+    """Bytes of shared memory that an op needs while it runs; 0 for most."""
+    if isinstance(op, ConvertLayoutOp):
+        src, dst = _layout(op.src), op.type.layout
+        if src is None or dst is None:
+            return 0
+        return plan_conversion(src, dst, op.type.shape, element_bits(op.src)).scratch_bytes
+    if isinstance(op, ReduceOp):
+        layout = _layout(op.srcs[0])
+        if layout is None:
+            return 0
+        sizes = reduce_regions(reduce_plan(layout, op.axis), layout, [element_bits(v) // 8 for v in op.srcs])
+        return sum(sizes)
+    if isinstance(op, ScanOp):
+        layout = _layout(op.srcs[0])
+        if layout is None:
+            return 0
+        return sum(scan_regions(layout, op.axis, op.reverse, [element_bits(v) // 8 for v in op.srcs]))
+    return 0
+
+
+def element_bits(value: Value) -> int:
+    """Bits of an element where it lies in shared memory: pointers 64, i1 8."""
+    e = element_of(value.type)
+    return e.bits if isinstance(e, DType) else 64
+
+
+def reduce_lanes(plan: ReducePlan, layout: Layout) -> int:
+    """Mask of the lane bits that tell partial results apart once the butterflies are done (a lane's slot in the scratch)."""
+    every = layout.num_lanes - 1
+    done = 0
+    for step in plan.lane_steps:
+        if step.partner is not None or step.lane_xor & (step.lane_xor - 1):
+            return every
+        done |= step.lane_xor
+    if any(step.lane_xor or step.partner is not None for step in plan.warp_steps):
+        return every
+    return every & ~done
+
+
+def reduce_regions(plan: ReducePlan, layout: Layout, elem_bytes: list[int]) -> list[int]:
+    """Bytes of the scratch for each source of a reduction: one slot a group, warp and distinct lane."""
+    if not plan.warp_steps:
+        return [0] * len(elem_bytes)
+    lanes = 1 << reduce_lanes(plan, layout).bit_count()
+    slots = len(plan.groups) * layout.num_warps * lanes
+    return [_align(slots * n) for n in elem_bytes]
+
+
+def scan_regions(layout: Layout, axis: int, reverse: bool, elem_bytes: list[int]) -> list[int]:
+    """Bytes of the scratch for each source of a scan: the values that one step sends, of all threads."""
+    most = 0
+    for step in scan_plan(layout, axis, reverse).steps:
+        if step.crosses_warps:
+            most = max(most, len({j for _, j in step.pairs}))
+    threads = layout.num_lanes * layout.num_warps
+    return [_align(most * threads * n) for n in elem_bytes]
+
+
+def _align(size: int) -> int:
+    return (size + ALIGN - 1) // ALIGN * ALIGN
+
+
+def _layout(value: Value) -> Layout | None:
+    t = value.type
+    return t.layout if isinstance(t, TensorType) else None
