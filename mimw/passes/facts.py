@@ -78,6 +78,15 @@ class Facts:
         found = self.table.get(value)
         return found if found is not None else unknown(value.type)
 
+    def vector_width(self, ptr: Value, mask: Value | None) -> int:
+        """Elements per access through `ptr` that addresses and mask allow in the best of all layouts (at most 16 bytes)."""
+        f, size = self.of(ptr), _step(ptr.type)
+        best = 1
+        for d, extent in enumerate(shape_of(ptr.type)):
+            w = min(f.contiguity[d], max(1, f.divisor[d] // size), max(1, 16 // size), power_divisor(extent))
+            best = max(best, w if mask is None else min(w, self.of(mask).constancy[d]))
+        return best
+
 
 # ------------------------------------------------------------------------------------------------------------ small arithmetic
 

@@ -1,0 +1,46 @@
+"""The passes between frontend and codegen, in order, one line each saying why it stands there.
+
+A pass is a module (or object) with `NAME` and `run(module, target)`. The verifier runs after each one: a pass that leaves bad IR is found
+at once and by name.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mimw.diagnostics import InternalError
+from mimw.ir.core import Module
+from mimw.ir.verifier import verify
+from mimw.passes import fusion, shared_allocation, sync_insertion
+from mimw.passes.layout_inference import check, infer
+from mimw.target import Target
+
+
+class Pass(Protocol):
+    """What the pipeline runs."""
+
+    NAME: str
+
+    def run(self, module: Module, target: Target) -> None:
+        """Change the module in place."""
+        ...
+
+
+PASSES: tuple[Pass, ...] = (
+    fusion,  # before anything looks at rounding: every engine then rounds alike
+    infer,  # every tile gets its layout, conversions become ops
+    check,  # proves that all layouts fit
+    shared_allocation,  # needs the conversions' scratch
+    sync_insertion,  # needs to know who shares bytes with whom
+)
+
+
+def run(module: Module, target: Target, *, verify_each: bool = True) -> None:
+    """Run all passes."""
+    for each in PASSES:
+        each.run(module, target)
+        if verify_each:
+            try:
+                verify(module)
+            except InternalError as e:
+                raise InternalError(f"after pass {each.NAME}: {e.args[0]}", e.loc, e.dump) from e
