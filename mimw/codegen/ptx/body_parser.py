@@ -24,6 +24,7 @@ from mimw.codegen.machine import (
 )
 from mimw.codegen.ptx.isa import CONTROL, UnknownInstruction, resolve
 from mimw.codegen.ptx.lexer import Tokens
+from mimw.codegen.ptx.operands import SPECIAL_REGISTERS
 from mimw.codegen.ptx.variable_parser import read_variables, type_bytes
 from mimw.diagnostics import Loc
 
@@ -278,6 +279,8 @@ class BodyParser:
             if not isinstance(first, (Reg, Sink)) or not isinstance(second, (Reg, Sink)):
                 raise t.fail("both sides of '|' must be registers")
             return Pair(first, second)
+        if t.peek() == "+":
+            raise t.fail("address arithmetic outside brackets is not supported")
         return first
 
     def _simple(self) -> Reg | Imm | Special | Symbol | Sink:
@@ -293,13 +296,13 @@ class BodyParser:
             t.pos += 1
             return Sink()
         if token[:1] == "%" or token == "WARP_SZ":
+            if token != "WARP_SZ" and token[1:].partition(".")[0] not in SPECIAL_REGISTERS:
+                raise t.fail(f"register {token!r} is not declared")
             t.pos += 1
             return Special(token)
         if not token or not (token[0].isalpha() or token[0] in "_$"):
             raise t.fail(f"expected an operand, found {token!r}")
         t.pos += 1
-        if t.peek() == "+":
-            raise t.fail("address arithmetic outside brackets is not supported")
         return Symbol(token)
 
     def _items(self) -> list[Operand]:

@@ -29,6 +29,7 @@ class Form:
     modifiers that name types; `captures` what the row remembered by name (T, D, A, n, ...). `signatures` are the operand lists
     it may take, `operands` the first of them. `num_results` operands are written. `ptx` and `arch` are the smallest version and
     arch; `only`, when not empty, the archs whose "a" target has it. `effects` is a set of the bits above.
+    `others` are later extensions of the same opcode (a third operand of max, say), with needs of their own.
     """
 
     __slots__ = (
@@ -41,6 +42,7 @@ class Form:
         "only",
         "opcode",
         "operands",
+        "others",
         "ptx",
         "signatures",
         "types",
@@ -70,6 +72,7 @@ class Form:
         self.ptx = ptx
         self.arch = arch
         self.only = only
+        self.others: list[Form] = []
 
     @property
     def pure(self) -> bool:
@@ -193,18 +196,26 @@ def resolve(opcode: str) -> Form:
 
 def _resolve(opcode: str) -> Form:
     head = opcode.partition(".")[0]
+    found: list[Form] = []
+    reason = "a modifier is wrong, missing or out of order"
     for row in _rows_of(head):
         if opcode != row.mnemonic and not opcode.startswith(row.mnemonic + "."):
             continue
         tokens = opcode[len(row.mnemonic) + 1 :].split(".") if len(opcode) > len(row.mnemonic) else []
         captures: dict[str, str] = {}
         if _match(row.steps, 0, tokens, 0, captures):
-            return _make_form(opcode, row, tuple(tokens), captures)
+            try:
+                found.append(_make_form(opcode, row, tuple(tokens), captures))
+            except ValueError as error:  # a product that does not exist
+                reason = str(error)
+    if found:
+        found[0].others = found[1:]
+        return found[0]
     rows = _rows_of(head)
     if not rows:
         raise UnknownInstruction(f"no PTX instruction is called {head!r} (opcode {opcode!r})")
     near = ", ".join(sorted({row.mnemonic for row in rows}))
-    raise UnknownInstruction(f"no form of {near} is spelled {opcode!r}: a modifier is wrong, missing or out of order")
+    raise UnknownInstruction(f"no form of {near} is spelled {opcode!r}: {reason}")
 
 
 def _make_form(opcode: str, row: _Row, modifiers: tuple[str, ...], captures: dict[str, str]) -> Form:
@@ -237,22 +248,27 @@ def _load_effects(modifiers: tuple[str, ...]) -> int:
 
 def check(inst: Inst, target: Target) -> None:
     """Raise `InternalError` when the operands of `inst` do not fit its form, or `target` has no such instruction."""
-    form = resolve(inst.opcode)
+    form = form_of(inst)
     if not supports(form, target):
         raise InternalError(f"{target.name} has no {inst.opcode}", inst.loc)
-    operands = inst.operands
-    for signature in form.signatures:
-        if _fits_list(signature, 0, operands, 0):
-            break
-    else:
-        wanted = " or ".join(str(list(signature)) for signature in form.signatures)
-        raise InternalError(f"operands of {inst.opcode} are {_describe(operands)}, the form takes {wanted}", inst.loc)
     if inst.num_results != form.num_results:
         raise InternalError(
             f"{inst.opcode} has {form.num_results} results, the instruction says {inst.num_results}", inst.loc
         )
     if inst.guard is not None and inst.guard.cls != "pred":
         raise InternalError(f"the guard of {inst.opcode} is a {inst.guard.cls} register", inst.loc)
+
+
+def form_of(inst: Inst) -> Form:
+    """The form of `inst`, by its operands where an opcode has several; `InternalError` when they fit none."""
+    form = resolve(inst.opcode)
+    for candidate in (form, *form.others):
+        for signature in candidate.signatures:
+            if _fits_list(signature, 0, inst.operands, 0):
+                return candidate
+    signatures = [signature for candidate in (form, *form.others) for signature in candidate.signatures]
+    wanted = " or ".join(str(list(signature)) for signature in signatures)
+    raise InternalError(f"operands of {inst.opcode} are {_describe(inst.operands)}, the form takes {wanted}", inst.loc)
 
 
 def supports(form: Form, target: Target) -> bool:
@@ -284,7 +300,9 @@ def _fits(slot: Slot, operand: Operand) -> bool:
     if kind == "addr":
         return isinstance(operand, Addr) and operand.coords is None and _fits_base(operand)
     if kind == "tmap":
-        return isinstance(operand, Addr) and operand.coords is not None and len(operand.coords) == slot.count
+        return _fits_tensor_map(slot, operand)
+    if kind == "sink":
+        return isinstance(operand, Sink)
     if kind == "imm":
         return isinstance(operand, Imm)
     if kind == "any":
@@ -316,6 +334,13 @@ def _fits_register(slot: Slot, operand: Operand) -> bool:
     return isinstance(operand, Symbol) and slot.imm and BITS[slot.cls] >= 32
 
 
+def _fits_tensor_map(slot: Slot, operand: Operand) -> bool:
+    """The address of a tensor map is a plain 64-bit register: ptxas refuses an offset."""
+    if not isinstance(operand, Addr) or operand.coords is None or len(operand.coords) != slot.count:
+        return False
+    return operand.offset == 0 and isinstance(operand.base, Reg) and BITS.get(operand.base.cls) == 64
+
+
 def _fits_base(operand: Addr) -> bool:
     base = operand.base
     return not isinstance(base, Reg) or BITS.get(base.cls, 0) in (32, 64)
@@ -330,7 +355,7 @@ def fits_class(cls: str, type_name: str, wide: bool = False) -> bool:
     if have < want or (have > want and not wide):
         return False
     if have > want:
-        return type_name not in FLOATS and cls not in FLOATS
+        return cls not in FLOATS and (cls[0] == "b" or type_name not in FLOATS)
     if cls in FLOATS and type_name[0] != "b":
         return cls == type_name or (cls == "f32" and type_name == "tf32")
     return not (type_name in FLOATS and cls[0] in "us")
@@ -360,6 +385,7 @@ __all__ = [
     "UnknownInstruction",
     "check",
     "fits_class",
+    "form_of",
     "register_class",
     "resolve",
     "supports",

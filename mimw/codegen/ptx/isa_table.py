@@ -11,6 +11,7 @@ any order, a capital word is a named choice from `SETS`, ``X:`` in front remembe
     +T      read and written (an accumulator)    2T    twice as wide as T                 #     immediate only
     n*T     tuple of n (a remembered v2, v4 or   p     predicate, perhaps negated         p#    the same, or an immediate
             v8, or a number); a single without n =T|p  with an optional second result, a predicate   =T&p  with a required one
+    =_      a result that is thrown away
     []      address                              [n]   tensor map with n coordinates      label, table
     any     whatever mov takes                   X>T   there exactly when modifier X is   T?    optional
     ~T      register may be wider than T (memory and conversion)
@@ -31,6 +32,7 @@ SETS: dict[str, str] = {
     "CMP": "eq|ne|lt|le|gt|ge|lo|ls|hi|hs|equ|neu|ltu|leu|gtu|geu|num|nan",
     "BOOL": "and|or|xor",
     "SPACE": "global|shared|shared::cta|shared::cluster|local|const|param|param::entry|param::func",
+    "SHL": "shared|shared::cta",
     "SH": "shared|shared::cta|shared::cluster",
     "SCOPE": "cta|cluster|gpu|sys",
     "SEM": "relaxed|acquire|release|acq_rel",
@@ -39,15 +41,16 @@ SETS: dict[str, str] = {
     "STWAY": "weak|volatile|relaxed|release|mmio|cta|cluster|gpu|sys|global|shared|shared::cta|shared::cluster|local"
     "|param|param::func",
     "ATWAY": "relaxed|acquire|release|acq_rel|cta|cluster|gpu|sys|global|shared|shared::cta|shared::cluster",
-    "L1": "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate",
-    "L2E": "L2::evict_normal|L2::evict_first|L2::evict_last",
+    "EVICT1": "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate",
+    "EVICT2": "L2::evict_normal|L2::evict_first|L2::evict_last",
     "HINT": "L2::cache_hint",
     "L2P": "L2::64B|L2::128B|L2::256B",
     "VEC": "v2|v4|v8",
-    "MEM": "b8|u8|s8|b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64|b128",
+    "MEM32": "b8|u8|s8|b16|u16|s16|b32|u32|s32|f32",
+    "MEM64": "b64|u64|s64|f64",
     "NUM": "u8|s8|u16|s16|u32|s32|u64|s64|f16|bf16|f32|f64",
     "TX": "mbarrier::complete_tx::bytes",
-    "MOVT": "pred|b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64|f16|f16x2|b128|bf16|bf16x2",
+    "MOVT": "pred|b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64|f16|f16x2|bf16|bf16x2",
     "F8": "e4m3x2|e5m2x2",
     "F6": "e2m3x2|e3m2x2",
     "RANK": "1d|2d|3d|4d|5d",
@@ -71,14 +74,13 @@ MODIFIER_NEEDS: dict[str, tuple[tuple[int, int], int]] = {
     "param::entry": ((8, 3), 30),
     "param::func": ((8, 3), 30),
     "cluster": ((7, 8), 90),
-    "v8": ((8, 8), 100),
     "cta_group::1": ((8, 6), 100),
     "cta_group::2": ((8, 6), 100),
     "im2col::w": ((8, 6), 100),
     "im2col::w::128": ((8, 6), 100),
     "cp_mask": ((8, 6), 100),
     "mmio": ((8, 2), 70),
-    "b128": ((8, 3), 70),
+    "L2::evict_normal": ((7, 4), 80),
 }
 
 # Forms that only the "a" (or "f") targets of these archs have, by modifier.
@@ -193,10 +195,20 @@ shr T:b16|b32|b64|u16|s16|u32|s32|u64|s64 ; =T,T,u32
 
 # --- data movement and conversion (9.7.9)
 mov T:MOVT ; =any,any
+mov T:b128 ; =any,any ; ptx8.3 sm70
 prmt b32 f4e|b4e|rc8|ecl|ecr|rc16? ; =b32,b32,b32,b32
-ld *LDWAY ca|cg|cs|lu|cv? nc? L1? L2E? HINT? L2P? n:VEC? T:MEM ; =n*~T,[],L2::cache_hint>b64 ; r
-ldu global? n:VEC? T:MEM ; =n*~T,[] ; r
-st *STWAY wb|cg|cs|wt? L1? L2E? HINT? n:VEC? T:MEM ; [],n*~T,L2::cache_hint>b64 ; w
+ld *LDWAY ca|cg|cs|lu|cv? nc? EVICT1? HINT? L2P? n:v2|v4? T:MEM32 ; =n*~T,[],L2::cache_hint>b64 ; r
+ld *LDWAY ca|cg|cs|lu|cv? nc? EVICT1? HINT? L2P? n:v2? T:MEM64 ; =n*~T,[],L2::cache_hint>b64 ; r
+ld *LDWAY nc? EVICT1? HINT? L2P? T:b128 ; =T,[],L2::cache_hint>b64 ; r ptx8.3 sm70
+ld *LDWAY nc? EVICT1? EVICT2? HINT? L2P? n:v8 T:b32|u32|s32|f32 ; =n*T,[],L2::cache_hint>b64 ; r ptx8.8 sm100
+ld *LDWAY nc? EVICT1? EVICT2? HINT? L2P? n:v4 T:MEM64 ; =n*T,[],L2::cache_hint>b64 ; r ptx8.8 sm100
+ldu global? n:v2|v4? T:MEM32 ; =n*~T,[] ; r
+ldu global? n:v2? T:MEM64 ; =n*~T,[] ; r
+st *STWAY wb|cg|cs|wt? EVICT1? HINT? n:v2|v4? T:MEM32 ; [],n*~T,L2::cache_hint>b64 ; w
+st *STWAY wb|cg|cs|wt? EVICT1? HINT? n:v2? T:MEM64 ; [],n*~T,L2::cache_hint>b64 ; w
+st *STWAY EVICT1? HINT? T:b128 ; [],T,L2::cache_hint>b64 ; w ptx8.3 sm70
+st *STWAY EVICT1? EVICT2? HINT? n:v8 T:b32|u32|s32|f32 ; [],n*T,L2::cache_hint>b64 ; w ptx8.8 sm100
+st *STWAY EVICT1? EVICT2? HINT? n:v4 T:MEM64 ; [],n*T,L2::cache_hint>b64 ; w ptx8.8 sm100
 st.async weak? shared::cluster? TX n:v2|v4? T:b32|b64|u32|u64|s32|s64|f32|f64 ; [],n*T,[] ; w a ptx8.1 sm90
 st.async mmio? release gpu|sys global? T:b8|b16|b32|b64|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64 ; [],~T ; w a ptx8.7 sm100
 st.bulk weak? shared::cta? ; [],b64,# ; w ptx8.6 sm100
@@ -218,13 +230,15 @@ cvta to? global|shared|shared::cta|shared::cluster|local|const|param|param::entr
 mapa shared::cluster? T:u32|u64 ; =T,any,u32 ; ptx7.8 sm90
 getctarank shared::cluster? T:u32|u64 ; =u32,any ; ptx7.8 sm90
 cvt IRND? ftz? sat? D:NUM A:NUM ; =~D,~A
-cvt rn|rz relu? satfinite? D:f16 A:f32 ; =D,A
-cvt rn|rz relu? satfinite? D:bf16 A:f32 ; =D,A
-cvt rn|rz relu? satfinite? D:f16x2|bf16x2 A:f32 ; =D,A,A
+cvt rn|rz relu? D:f16|bf16 A:f32 ; =D,A
+cvt rn|rz relu? satfinite D:f16|bf16 A:f32 ; =D,A ; ptx8.1
+cvt rn|rz relu? D:f16x2|bf16x2 A:f32 ; =D,A,A
+cvt rn|rz relu? satfinite D:f16x2|bf16x2 A:f32 ; =D,A,A ; ptx8.1
 cvt rs relu? satfinite? D:f16x2|bf16x2 A:f32 ; =D,A,A,b32 ; ptx8.7 only100,103
-cvt rna satfinite? D:tf32 A:f32 ; =D,A
-cvt rn|rz satfinite? relu? D:tf32 A:f32 ; =D,A ; ptx7.8 sm90
-cvt rn|rz relu? satfinite D:tf32 A:f32 ; =D,A ; ptx8.6 sm100
+cvt rna D:tf32 A:f32 ; =D,A
+cvt rna satfinite D:tf32 A:f32 ; =D,A ; ptx8.1 sm89
+cvt rn|rz relu? D:tf32 A:f32 ; =D,A ; ptx7.8 sm90
+cvt rn|rz satfinite? relu? D:tf32 A:f32 ; =D,A ; ptx8.6 sm100
 cvt rn satfinite relu? D:F8 A:f32 ; =D,A,A ; ptx8.1 sm89
 cvt rn satfinite relu? D:F8 A:f16x2|bf16x2 ; =D,A ; ptx8.1 sm89
 cvt rn relu? D:f16x2 A:F8 ; =D,A ; ptx8.1 sm89
@@ -243,8 +257,8 @@ tensormap.replace tile|im2col FIELD:global_address|rank|box_dim|global_dim|globa
 tensormap.cp_fenceproxy global shared::cta tensormap::generic release SCOPE sync aligned ; [],[],# ; r w b ptx8.3 sm90
 
 # --- asynchronous copies (9.7.9.25)
-cp.async ca|cg shared|shared::cta global HINT? L2P? ; \
-  [],[],#,u32?,L2::cache_hint>b64 / [],[],#,p,L2::cache_hint>b64 ; r w a
+cp.async ca|cg shared|shared::cta global HINT? L2P? ; [],[],#,u32?,L2::cache_hint>b64 ; r w a
+cp.async ca|cg shared|shared::cta global HINT? L2P? ; [],[],#,p,L2::cache_hint>b64 ; r w a ptx7.5
 cp.async.commit_group ; ; b
 cp.async.wait_group ; # ; b
 cp.async.wait_all ; ; b
@@ -275,8 +289,11 @@ cp.reduce.async.bulk.tensor D:RANK global shared::cta REDOP M:tile|im2col_no_off
   ; r w a ptx8.0 sm90
 cp.async.bulk.prefetch.tensor D:RANK L2 global M:tile|tile::gather4|im2col|im2col::w|im2col::w::128? HINT? ; \
   !tensor_prefetch ; v ptx8.0 sm90
-multimem.ld_reduce *SEM|SCOPE|weak global? add|min|max|and|or|xor acc::f32|acc::f16? n:VEC? \
-  T:u32|s32|b32|u64|s64|b64|f32|f64|f16|f16x2|bf16|bf16x2|e4m3|e5m2|e4m3x4|e5m2x4 ; =n*T,[] ; r ptx8.1 sm90
+multimem.ld_reduce *SEM|SCOPE|weak global? add|min|max|and|or|xor n:VEC? \
+  T:u32|s32|b32|u64|s64|b64|f32|f64|f16|f16x2|bf16|bf16x2 ; =n*T,[] ; r ptx8.1 sm90
+multimem.ld_reduce *SEM|SCOPE|weak global? add|min|max acc::f32 n:VEC? T:f16|f16x2|bf16|bf16x2 ; =n*T,[] ; r ptx8.2 sm90
+multimem.ld_reduce *SEM|SCOPE|weak global? add|min|max acc::f16? n:VEC? T:e4m3|e5m2|e4m3x4|e5m2x4 ; =n*T,[] \
+  ; r ptx8.6 only100,103,110
 multimem.st *SEM|SCOPE|weak global? n:VEC? T:u32|s32|b32|u64|s64|b64|f32|f64|f16|f16x2|bf16|bf16x2 ; [],n*T \
   ; w ptx8.1 sm90
 multimem.red *SEM|SCOPE global? add|min|max|and|or|xor n:VEC? \
@@ -316,10 +333,14 @@ nanosleep u32 ; u32 ; v
 pmevent mask? ; # ; v
 
 # --- barriers, fences, warp collectives (9.7.13)
-bar,barrier cta? sync aligned? ; u32,u32? ; r w b
-bar,barrier cta? arrive aligned? ; u32,u32 ; r w b
-bar,barrier cta? red popc aligned? u32 ; =u32,u32,u32?,p ; r w b
-bar,barrier cta? red and|or aligned? pred ; =p,u32,u32?,p ; r w b
+bar,barrier sync aligned? ; u32,u32? ; r w b
+bar,barrier arrive aligned? ; u32,u32 ; r w b
+bar,barrier red popc aligned? u32 ; =u32,u32,u32?,p ; r w b
+bar,barrier red and|or aligned? pred ; =p,u32,u32?,p ; r w b
+bar,barrier cta sync aligned? ; u32,u32? ; r w b ptx7.8
+bar,barrier cta arrive aligned? ; u32,u32 ; r w b ptx7.8
+bar,barrier cta red popc aligned? u32 ; =u32,u32,u32?,p ; r w b ptx7.8
+bar,barrier cta red and|or aligned? pred ; =p,u32,u32?,p ; r w b ptx7.8
 bar.warp.sync ; b32 ; r w b
 barrier.cluster arrive release|relaxed? aligned? ; ; r w b ptx7.8 sm90
 barrier.cluster wait acquire? aligned? ; ; r w b ptx7.8 sm90
@@ -327,7 +348,7 @@ membar cta|gl|sys ; ; r w b
 membar.proxy alias ; ; r w b ptx7.5
 membar.proxy async global|shared::cta|shared::cluster? ; ; r w b ptx8.0 sm90
 fence sc|acq_rel? cta|cluster|gpu|sys ; ; r w b
-fence acquire|release SCOPE ; ; r w b ptx8.6
+fence acquire|release SCOPE ; ; r w b ptx8.0
 fence acquire sync_restrict::shared::cluster cluster ; ; r w b ptx8.6 sm90
 fence release sync_restrict::shared::cta cluster ; ; r w b ptx8.6 sm90
 fence.mbarrier_init release cluster ; ; r w b ptx8.0 sm90
@@ -351,16 +372,28 @@ griddepcontrol launch_dependents|wait ; ; r w b ptx7.8 sm90
 setmaxnreg inc|dec sync aligned u32 ; # ; v b ptx8.0 only90,100,103,110,120
 
 # --- mbarrier (9.7.13.15)
-mbarrier.init SH? b64 ; [],u32 ; w b
-mbarrier.inval SH? b64 ; [] ; w b
-mbarrier.arrive,mbarrier.arrive_drop *SEM|SCOPE SH? b64 ; =b64,[],u32? ; r w b
-mbarrier.arrive,mbarrier.arrive_drop noComplete *SEM|SCOPE SH? b64 ; =b64,[],u32 ; r w b
-mbarrier.arrive.expect_tx,mbarrier.arrive_drop.expect_tx *SEM|SCOPE SH? b64 ; =b64,[],u32 ; r w b ptx8.0 sm90
-mbarrier.expect_tx,mbarrier.complete_tx *SEM|SCOPE SH? b64 ; [],u32 ; r w b ptx8.0 sm90
-mbarrier.test_wait SEM? SCOPE? SH? b64 ; =p,[],b64 ; r w b
-mbarrier.test_wait.parity SEM? SCOPE? SH? b64 ; =p,[],u32 ; r w b ptx7.1
-mbarrier.try_wait SEM? SCOPE? SH? b64 ; =p,[],b64,u32? ; r w b ptx7.8 sm90
-mbarrier.try_wait.parity SEM? SCOPE? SH? b64 ; =p,[],u32,u32? ; r w b ptx7.8 sm90
+mbarrier.init SHL? b64 ; [],u32 ; w b
+mbarrier.inval SHL? b64 ; [] ; w b
+mbarrier.arrive,mbarrier.arrive_drop *release|SCOPE SHL? b64 ; =b64,[],u32? ; r w b
+mbarrier.arrive,mbarrier.arrive_drop relaxed SCOPE SHL? b64 ; =b64,[],u32? ; r w b ptx8.6 sm90
+mbarrier.arrive,mbarrier.arrive_drop release? SCOPE? shared::cluster b64 ; =_,[],u32? ; r w b ptx8.0 sm90
+mbarrier.arrive,mbarrier.arrive_drop relaxed SCOPE shared::cluster b64 ; =_,[],u32? ; r w b ptx8.6 sm90
+mbarrier.arrive,mbarrier.arrive_drop noComplete *release|SCOPE SHL? b64 ; =b64,[],u32 ; r w b
+mbarrier.arrive.expect_tx,mbarrier.arrive_drop.expect_tx release? SCOPE? SHL? b64 ; =b64,[],u32 ; r w b ptx8.0 sm90
+mbarrier.arrive.expect_tx,mbarrier.arrive_drop.expect_tx relaxed SCOPE SHL? b64 ; =b64,[],u32 ; r w b ptx8.6 sm90
+mbarrier.arrive.expect_tx,mbarrier.arrive_drop.expect_tx release? SCOPE? shared::cluster b64 ; =_,[],u32 \
+  ; r w b ptx8.0 sm90
+mbarrier.arrive.expect_tx,mbarrier.arrive_drop.expect_tx relaxed SCOPE shared::cluster b64 ; =_,[],u32 \
+  ; r w b ptx8.6 sm90
+mbarrier.expect_tx,mbarrier.complete_tx *relaxed|SCOPE SH? b64 ; [],u32 ; r w b ptx8.0 sm90
+mbarrier.test_wait acquire? SCOPE? SHL? b64 ; =p,[],b64 ; r w b
+mbarrier.test_wait relaxed SCOPE SHL? b64 ; =p,[],b64 ; r w b ptx8.6 sm90
+mbarrier.test_wait.parity acquire? SCOPE? SHL? b64 ; =p,[],u32 ; r w b ptx7.1
+mbarrier.test_wait.parity relaxed SCOPE SHL? b64 ; =p,[],u32 ; r w b ptx8.6 sm90
+mbarrier.try_wait acquire? SCOPE? SHL? b64 ; =p,[],b64,u32? ; r w b ptx7.8 sm90
+mbarrier.try_wait relaxed SCOPE SHL? b64 ; =p,[],b64,u32? ; r w b ptx8.6 sm90
+mbarrier.try_wait.parity acquire? SCOPE? SHL? b64 ; =p,[],u32,u32? ; r w b ptx7.8 sm90
+mbarrier.try_wait.parity relaxed SCOPE SHL? b64 ; =p,[],u32,u32? ; r w b ptx8.6 sm90
 mbarrier.pending_count b64 ; =u32,b64
 
 # --- matrices (9.7.14, 9.7.15)
@@ -373,18 +406,29 @@ ldmatrix sync aligned m8n16 x:x1|x2|x4 shared|shared::cta? b8x16 b4x16_p64|b6x16
 stmatrix sync aligned m8n8 x:x1|x2|x4 trans? shared|shared::cta? b16 ; [],x*b32 ; w v ptx7.8 sm90
 stmatrix sync aligned m16n8 x:x1|x2|x4 trans shared|shared::cta? b8 ; [],x*b32 ; w v ptx8.6 only100,103,110,120
 movmatrix sync aligned m8n8 trans b16 ; =b32,b32 ; v ptx7.8
-mma sync aligned S:SHAPE row col satfinite? D:MD A:MA B:MA C:MD and|xor? popc? ; !mma ; v
+mma sync aligned S:SHAPE row col satfinite? D:f16|f32|s32 A:MA B:MA C:f16|f32|s32 ; !mma ; v
+mma sync aligned S:m8n8k4 row|col row|col D:f16|f32 A:f16 B:f16 C:f16|f32 ; !mma ; v
+mma sync aligned S:m8n8k4 row col D:f64 A:f64 B:f64 C:f64 ; !mma ; v
+mma sync aligned S:m16n8k4|m16n8k8|m16n8k16 row col D:f64 A:f64 B:f64 C:f64 ; !mma ; v ptx7.8 sm90
+mma sync aligned S:SHAPE row col D:s32 A:b1 B:b1 C:s32 and|xor popc ; !mma ; v
+mma sync aligned S:m16n8k32 row col D:f32 A:e4m3|e5m2 B:e4m3|e5m2 C:f32 ; !mma ; v ptx8.4 sm89
+mma sync aligned S:m16n8k32|m16n8k16 row col D:f16|f32 A:e4m3|e5m2 B:e4m3|e5m2 C:f16|f32 ; !mma ; v ptx8.7 sm89
 mma sync aligned S:SHAPE row col kind::f8f6f4 D:f32|f16 A:M8 B:M8 C:f32|f16 ; !mma ; v ptx8.7 only120,121
 mma sync aligned S:SHAPE row col kind::mxf8f6f4|kind::mxf4|kind::mxf4nvf4 block_scale scale_vec::1X|scale_vec::2X|scale_vec::4X? \
   D:f32 A:M8 B:M8 C:f32 ue8m0|ue4m3 ; !mma_scaled ; v ptx8.7 only120,121
-mma.sp,mma.sp::ordered_metadata sync aligned S:SHAPE row col satfinite? D:MD A:MA B:MA C:MD ; !mma_sparse ; v
+mma.sp,mma.sp::ordered_metadata sync aligned S:SHAPE row col satfinite? D:MD A:MA|e4m3|e5m2 B:MA|e4m3|e5m2 C:MD ; !mma_sparse ; v
 wgmma.fence sync aligned ; ; v b ptx8.0 only90
 wgmma.commit_group sync aligned ; ; v b ptx8.0 only90
 wgmma.wait_group sync aligned ; # ; v b ptx8.0 only90
-wgmma.mma_async sync aligned S:SHAPE D:f16|f32|s32 A:f16|bf16|tf32|e4m3|e5m2|s8|u8|b1 \
-  B:f16|bf16|tf32|e4m3|e5m2|s8|u8|b1 satfinite? and? popc? ; !wgmma ; r v a ptx8.0 only90
-wgmma.mma_async.sp sync aligned S:SHAPE D:f16|f32|s32 A:f16|bf16|tf32|e4m3|e5m2|s8|u8 \
-  B:f16|bf16|tf32|e4m3|e5m2|s8|u8 satfinite? ; !wgmma_sparse ; r v a ptx8.0 only90
+wgmma.mma_async sync aligned S:SHAPE D:f16|f32 A:f16|bf16|tf32|e4m3|e5m2 B:f16|bf16|tf32|e4m3|e5m2 ; !wgmma \
+  ; r v a ptx8.0 only90
+wgmma.mma_async sync aligned S:SHAPE D:s32 A:s8 B:s8 satfinite? ; !wgmma ; r v a ptx8.0 only90
+wgmma.mma_async sync aligned S:SHAPE D:s32 A:u8 B:u8 satfinite? ; !wgmma ; r v a ptx8.0 only90
+wgmma.mma_async sync aligned S:SHAPE D:s32 A:s8|u8 B:s8|u8 satfinite? ; !wgmma ; r v a ptx8.4 only90
+wgmma.mma_async sync aligned S:SHAPE D:s32 A:b1 B:b1 and popc ; !wgmma ; r v a ptx8.0 only90
+wgmma.mma_async.sp sync aligned S:SHAPE D:f16|f32 A:f16|bf16|tf32|e4m3|e5m2 B:f16|bf16|tf32|e4m3|e5m2 ; !wgmma_sparse \
+  ; r v a ptx8.2 only90
+wgmma.mma_async.sp sync aligned S:SHAPE D:s32 A:s8|u8 B:s8|u8 satfinite? ; !wgmma_sparse ; r v a ptx8.4 only90
 
 # --- cluster launch control (9.7.13.17)
 clusterlaunchcontrol.try_cancel async shared::cta? TX multicast::cluster::all? b128 ; [],[] ; r w a ptx8.6 sm100
@@ -394,6 +438,6 @@ clusterlaunchcontrol.query_cancel get_first_ctaid::x|get_first_ctaid::y|get_firs
 """
 
 SETS["SHAPE"] = r"m\d+n\d+k\d+"
-SETS["MD"] = "f16|f32|f64|s32"
-SETS["MA"] = "f16|bf16|tf32|f64|s8|u8|s4|u4|e4m3|e5m2|b1"
+SETS["MD"] = "f16|f32|s32"
+SETS["MA"] = "f16|bf16|tf32|s8|u8|s4|u4"
 SETS["M8"] = "e4m3|e5m2|e3m2|e2m3|e2m1"

@@ -22,6 +22,17 @@ BITS: dict[str, int] = {
     **dict.fromkeys(("s2", "u2"), 2),
     "b1": 1,
 }
+# Special registers without the percent sign and what follows a dot (section 10 of the ISA), and their numbered families.
+_SPECIAL_LIST = (
+    "tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid cluster_ctaid cluster_nctaid "
+    "cluster_ctarank cluster_nctarank is_explicit_cluster lanemask_eq lanemask_le lanemask_lt lanemask_ge lanemask_gt "
+    "clock clock_hi clock64 globaltimer globaltimer_lo globaltimer_hi total_smem_size aggr_smem_size dynamic_smem_size "
+    "reserved_smem_offset_begin reserved_smem_offset_end reserved_smem_offset_cap reserved_smem_offset_0 "
+    "reserved_smem_offset_1 current_graph_exec"
+)
+SPECIAL_REGISTERS = frozenset(
+    [*_SPECIAL_LIST.split(), *(f"envreg{i}" for i in range(32)), *(f"pm{i}" for i in range(8))]
+)
 _WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 _REGISTER_OF = {1: "pred", 8: "b8", 16: "b16", 32: "b32", 64: "b64", 128: "b128"}
 FLOATS = frozenset(("f16", "f32", "f64", "f16x2", "bf16", "bf16x2"))
@@ -40,7 +51,7 @@ def register_class(type_name: str) -> str:
 class Slot:
     """What stands at one operand position.
 
-    `kind`: reg, vec, pred, addr, tmap, imm, label, table, any, call. `cls`: the PTX type. `count`: registers of a tuple, or
+    `kind`: reg, vec, pred, addr, tmap, imm, sink, label, table, any, call. `cls`: the PTX type. `count`: registers of a tuple, or
     coordinates of a tensor map. `result`: written. `also_read`: an accumulator. `optional`: may be left out. `imm`: an immediate
     may stand here. `wide`: the register may be wider than the type. `pair`: "" none, "may" or "must" have a second predicate.
     """
@@ -107,6 +118,8 @@ def _slot(word: str, captures: dict[str, str]) -> Slot:
         return Slot("imm", optional=optional, imm=True)
     if word in ("label", "table", "any", "call", "addr"):
         return Slot("any" if word == "addr" else word, result=result, imm=not result)
+    if word == "_":
+        return Slot("sink", result=True)
     pair = "may" if word.endswith("|p") else "must" if word.endswith("&p") else ""
     word = word[:-2] if pair else word
     if word in ("p", "p#"):
@@ -170,9 +183,38 @@ def _matrix_sizes(
     )
 
 
+# Shapes of mma.sync by operand type, and the K of one wgmma.
+_MMA_SHAPES = {
+    "f16": "m8n8k4 m16n8k8 m16n8k16",
+    "bf16": "m16n8k8 m16n8k16",
+    "tf32": "m16n8k4 m16n8k8",
+    "f64": "m8n8k4 m16n8k4 m16n8k8 m16n8k16",
+    **dict.fromkeys(("s8", "u8"), "m8n8k16 m16n8k16 m16n8k32"),
+    **dict.fromkeys(("s4", "u4"), "m8n8k32 m16n8k32 m16n8k64"),
+    **dict.fromkeys(("e4m3", "e5m2"), "m16n8k16 m16n8k32"),
+    "b1": "m8n8k128 m16n8k128 m16n8k256",
+}
+_WGMMA_K = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32, "b1": 256}
+_ALIKE = (frozenset(("s8", "u8")), frozenset(("s4", "u4")), frozenset(("e4m3", "e5m2")))
+
+
+def _check_types(captures: dict[str, str]) -> None:
+    """`ValueError` when the operand types of a product do not go together."""
+    a, b, d = captures["A"], captures["B"], captures["D"]
+    if a != b and not any({a, b} <= alike for alike in _ALIKE):
+        raise ValueError(f"operands of {a} and {b} cannot be multiplied")
+    integer = a in ("s8", "u8", "s4", "u4", "b1")
+    half = a in ("f16", "e4m3", "e5m2")
+    if integer != (d == "s32") or (d == "f16" and not half):
+        raise ValueError(f"a product of {a} cannot be accumulated in {d}")
+
+
 def _mma(captures: dict[str, str], modifiers: tuple[str, ...]) -> tuple[Signature, ...]:
     if "kind::f8f6f4" in modifiers:
         captures = {**captures, "A": "e4m3", "B": "e4m3"}  # narrower types stand in bytes
+    _check_types(captures)
+    if captures["S"] not in _MMA_SHAPES[captures["A"]].split():
+        raise ValueError(f"mma.sync has no shape {captures['S']} for {captures['A']}")
     d, a, b, c = _matrix_sizes(captures)
     return ((_vec(*d, result=True), _vec(*a), _vec(*b), _vec(*c)),)
 
@@ -202,7 +244,13 @@ def _wgmma_flags(captures: dict[str, str], from_registers: bool) -> list[Slot]:
 
 
 def _wgmma_lists(captures: dict[str, str], between: tuple[Slot, ...]) -> tuple[Signature, Signature]:
-    _, n, _ = _shape(captures)
+    _check_types(captures)
+    m, n, k = _shape(captures)
+    kind = captures["A"]
+    integer = kind in ("s8", "u8", "b1")
+    good_n = 8 <= n <= 256 and n % 8 == 0 and not (integer and n > 24 and n % 16)
+    if m != 64 or not good_n or k != _WGMMA_K[kind] * (2 if between else 1):
+        raise ValueError(f"wgmma has no shape {captures['S']} for {kind}")
     d = _vec(*_regs(captures["D"], n // 2), result=True, also_read=True)
     desc = Slot("reg", "b64")
     scale_d = Slot("pred", "pred", imm=True)

@@ -26,7 +26,8 @@ from mimw.codegen.machine import (
     Symbol,
     Vec,
 )
-from mimw.codegen.ptx.isa import resolve, type_bits
+from mimw.codegen.ptx.isa import form_of, type_bits
+from mimw.codegen.ptx.operands import SPECIAL_REGISTERS
 from mimw.codegen.ptx.module import PtxModule, Variable
 from mimw.diagnostics import InternalError, Loc
 from mimw.target import TARGETS
@@ -36,14 +37,6 @@ _PREFIXES = {
     "pred": "p", "b8": "rb", "b16": "h", "b32": "r", "b64": "rd", "b128": "q", "f16": "h", "f32": "f", "f64": "fd",
     "u32": "r", "s32": "r", "u64": "rd", "s64": "rd", "u16": "h", "s16": "h",
 }  # fmt: skip
-# Names that the assembler already has (section 10 of the ISA), without the percent sign and what follows a dot.
-_SPECIAL_NAME_LIST = (
-    "tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid cluster_ctaid cluster_nctaid "
-    "cluster_ctarank cluster_nctarank is_explicit_cluster lanemask_eq lanemask_le lanemask_lt lanemask_ge lanemask_gt clock "
-    "clock_hi clock64 globaltimer globaltimer_lo globaltimer_hi total_smem_size aggr_smem_size dynamic_smem_size "
-    "reserved_smem_offset_begin reserved_smem_offset_end reserved_smem_offset_cap current_graph_exec"
-)
-_SPECIAL_NAMES = frozenset(_SPECIAL_NAME_LIST.split())
 _AUTOMATIC = re.compile(r"(p|rb|h|r|rd|q|f|fd|pm\d*|envreg)\d*|reserved_smem_offset_\w*")
 _NUMBERED = re.compile(r"(.*?)(0|[1-9]\d*)$")
 _DIRECTIVE_VERSIONS = {
@@ -77,8 +70,9 @@ def smallest_version(module: PtxModule) -> tuple[int, int]:
     target = TARGETS.get(module.target) or TARGETS.get(module.target + "a")
     version = target.ptx_version if target is not None else (7, 0)
     for entry in module.entries:
-        for opcode in {item.opcode for item in entry.body if isinstance(item, Inst)}:
-            version = max(version, resolve(opcode).ptx)
+        for item in entry.body:
+            if isinstance(item, Inst):
+                version = max(version, form_of(item).ptx)
         for directive in entry.directives:
             version = max(version, _DIRECTIVE_VERSIONS.get(directive, (6, 0)))
         if sum(size for _, _, size, _ in entry.params) > 4352:
@@ -135,7 +129,7 @@ def name_registers(fn: FlatFunction) -> None:
 
 
 def _name_by_hint(hint: str, regs: list[Reg], taken: set[str]) -> None:
-    alone = len(regs) == 1 and hint not in _SPECIAL_NAMES and not _AUTOMATIC.fullmatch(hint)
+    alone = len(regs) == 1 and hint not in SPECIAL_REGISTERS and not _AUTOMATIC.fullmatch(hint)
     if alone and f"%{hint}" not in taken:
         regs[0].name = f"%{hint}"
         taken.add(regs[0].name)
