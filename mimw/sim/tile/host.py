@@ -1,4 +1,4 @@
-"""Runs a kernel on arrays that are known by address only: what a launch on NumPy arrays or CPU tensors comes down to."""
+"""Runs a kernel on arrays that are known by address only: what a launch on arrays in host memory comes down to."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def as_array(a: HostArray) -> Array:
     strides = [s * dtype.itemsize for s in a.strides]
     low = sum(min(0, (n - 1) * s) for n, s in zip(a.shape, strides, strict=True))
     high = sum(max(0, (n - 1) * s) for n, s in zip(a.shape, strides, strict=True)) + dtype.itemsize
-    memory = (ctypes.c_uint8 * (high - low)).from_address(a.ptr + low)
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(a.ptr + low))
     view: Array = np.ndarray(a.shape, dtype, buffer=memory, offset=-low, strides=strides)
     if a.readonly:
         view.flags.writeable = False
