@@ -56,7 +56,9 @@ class Field:
 
     __slots__ = ("choices", "default", "has_default", "name", "position", "role")
 
-    def __init__(self, role: str, default: Any = None, has_default: bool = False, choices: tuple[Any, ...] = ()) -> None:
+    def __init__(
+        self, role: str, default: Any = None, has_default: bool = False, choices: tuple[Any, ...] = ()
+    ) -> None:
         self.role = role
         self.name = ""
         self.position = 0
@@ -133,6 +135,11 @@ def location(*, kw_only: Literal[True] = True) -> Any:
     return None
 
 
+def result_types(*, default: None = None, kw_only: Literal[True] = True) -> Any:
+    """The optional keyword `result_types`: types with layouts that `infer` cannot know (declared once, in `Op`)."""
+    return None
+
+
 class OpSpec:
     """What a declaration says, in a form that generic code can walk.
 
@@ -182,13 +189,23 @@ OPS: dict[str, OpSpec] = {}
 """Every declared op by name. `mimw.ir.ops` fills it on import."""
 
 
-@dataclass_transform(field_specifiers=(operand, optional, variadic, result, results, attr, attr_default, region, location))
-class Op(OpBase):
+@dataclass_transform(
+    eq_default=False,
+    field_specifiers=(operand, optional, variadic, result, results, attr, attr_default, region, location, result_types),
+)
+class _Declared(OpBase):
+    """Carries the transform: fields of the class that it sits on are lost to checkers, so `Op` stands below it."""
+
+    __slots__ = ()
+
+
+class Op(_Declared):
     """Base of all declared ops: binds constructor arguments to the declared fields, creates the results."""
 
     __slots__ = ()
     if TYPE_CHECKING:
         loc: Loc = location()
+        result_types: Sequence[Type] | None = result_types(default=None)
 
     def __init__(self, *args: Any, loc: Loc, result_types: Sequence[Type] | None = None, **kwargs: Any) -> None:
         spec = self.spec
