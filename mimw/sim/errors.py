@@ -9,7 +9,8 @@ from mimw.diagnostics import Loc, show_line
 
 
 class SimulationError(Exception):
-    """The simulated program went wrong at `loc`: `code` is a stable short name (``"out-of-bounds"``), `message` says what.
+    """The simulated program went wrong at `loc`: `code` is a stable short name (``"out-of-bounds"``), `message` says
+    what.
 
     `program` is the CTA's place in the grid, set by the machine.
     """
