@@ -1,0 +1,137 @@
+"""Small moves that passes are made of: replace, clone, walk, and a driver that applies patterns until none applies.
+
+Knows no op. Uses stay true, since everything goes through the methods of `core`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from mimw.ir.core import Block, Function, OpBase, Region, Value
+from mimw.ir.opdef import Op
+
+Pattern = Callable[[OpBase], bool]
+
+
+def replace(op: OpBase, values: Sequence[Value]) -> None:
+    """Make every user of the op's results take `values` instead, and erase the op."""
+    if len(values) != len(op.results):
+        raise ValueError(f"{op.name} has {len(op.results)} results, {len(values)} values are to replace them")
+    for r, v in zip(op.results, values, strict=True):
+        r.replace_by(v)
+    op.erase()
+
+
+def clone(op: OpBase, values: dict[Value, Value]) -> OpBase:
+    """A copy of an op and its regions, in no block yet.
+
+    `values` maps operands to those of the copy (others stay) and gains the results' and the block arguments' copies.
+    """
+    new = object.__new__(type(op))
+    assert isinstance(new, Op)
+    new.attrs = dict(op.attrs)
+    new.segments = op.segments
+    new.loc = op.loc
+    new.parent = None
+    new.operands = [values.get(v, v) for v in op.operands]
+    for v in new.operands:
+        v.users.append(new)
+    new.results = []
+    for r in op.results:
+        values[r] = new.add_result(r.type, r.name)
+    new.regions = []
+    for region in op.regions:
+        copy = clone_region(region, values)
+        copy.parent = new
+        new.regions.append(copy)
+    return new
+
+
+def clone_region(region: Region, values: dict[Value, Value]) -> Region:
+    """A copy of a region, in no op yet; `values` as in `clone`."""
+    block = Block()
+    for a in region.block.args:
+        values[a] = block.add_arg(a.type, a.name)
+    for op in region.block.ops:
+        block.append(clone(op, values))
+    return Region(block)
+
+
+def clone_function(function: Function) -> Function:
+    """A copy of a kernel that shares nothing that changes with it."""
+    new = Function(function.name, list(function.arguments), function.loc, function.num_warps, function.num_stages)
+    new.options = dict(function.options)
+    values: dict[Value, Value] = {}
+    new.body = clone_region(function.body, values)
+    return new
+
+
+def inline_block(block: Block, arguments: Sequence[Value], anchor: OpBase) -> list[Value]:
+    """Copy a block's ops, without its terminator, before `anchor`; the copies of what the terminator carries."""
+    values = dict(zip(block.args, arguments, strict=True))
+    target = anchor.parent
+    assert target is not None
+    for op in block.ops[:-1]:
+        target.insert_before(anchor, clone(op, values))
+    return [values.get(v, v) for v in block.ops[-1].operands]
+
+
+def walk_blocks(block: Block) -> Iterator[Block]:
+    """A block and all blocks inside it, outer before inner."""
+    yield block
+    for op in list(block.ops):
+        for region in op.regions:
+            yield from walk_blocks(region.block)
+
+
+def move_before(op: OpBase, anchor: OpBase) -> None:
+    """Take an op out of its block and put it before `anchor` (of any block)."""
+    assert op.parent is not None and anchor.parent is not None
+    op.parent.ops.remove(op)
+    anchor.parent.insert_before(anchor, op)
+
+
+def erase_dead(block: Block, removable: Callable[[OpBase], bool] | None = None) -> bool:
+    """Erase ops whose results nobody uses, inner blocks included; by default those that are pure. Whether any went."""
+    changed = False
+    for op in reversed(list(block.ops)):
+        for region in op.regions:
+            changed |= erase_dead(region.block, removable)
+        free = _is_pure(op) if removable is None else removable(op)
+        if free and not any(r.users for r in op.results):
+            op.erase()
+            changed = True
+    return changed
+
+
+def _is_pure(op: OpBase) -> bool:
+    """No effect of its own or of what it holds, and no exit out of it."""
+    if not op.spec.pure:
+        return False
+    return all(_stays(inner) for region in op.regions for inner in region.block.ops)
+
+
+def _stays(op: OpBase) -> bool:
+    if op.spec.terminator:
+        return op.spec.name == "control.yield"
+    return _is_pure(op)
+
+
+def apply_patterns(function: Function, patterns: dict[str, Sequence[Pattern]], limit: int = 32) -> bool:
+    """Offer every op to the patterns listed under its name (or under "*") until none applies, in sweeps over the
+    function.
+
+    A pattern returns whether it changed something; it may erase or replace the op that it is given and ops before it.
+    Whether anything changed. RuntimeError when `limit` sweeps do not settle it.
+    """
+    everywhere = patterns.get("*", ())
+    for sweep in range(limit):
+        changed = False
+        for block in list(walk_blocks(function.block)):
+            for op in list(block.ops):
+                for pattern in (*patterns.get(op.spec.name, ()), *everywhere):
+                    if op.parent is not None and pattern(op):
+                        changed = True
+        if not changed:
+            return sweep > 0
+    raise RuntimeError(f"patterns do not settle in {limit} sweeps over {function.name}")
