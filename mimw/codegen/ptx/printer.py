@@ -37,7 +37,7 @@ _PREFIXES = {
     "pred": "p", "b8": "rb", "b16": "h", "b32": "r", "b64": "rd", "b128": "q", "f16": "h", "f32": "f", "f64": "fd",
     "u32": "r", "s32": "r", "u64": "rd", "s64": "rd", "u16": "h", "s16": "h",
 }  # fmt: skip
-_AUTOMATIC = re.compile(r"(p|rb|h|r|rd|q|f|fd|pm\d*|envreg)\d*|reserved_smem_offset_\w*")
+_AUTOMATIC = re.compile(r"(p|rb|h|r|rd|q|f|fd)\d+")
 _NUMBERED = re.compile(r"(.*?)(0|[1-9]\d*)$")
 _DIRECTIVE_VERSIONS = {
     "explicitcluster": (7, 8),
