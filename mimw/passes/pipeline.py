@@ -11,7 +11,7 @@ from typing import Protocol
 from mimw.diagnostics import InternalError
 from mimw.ir.core import Module
 from mimw.ir.verifier import verify
-from mimw.passes import fusion, shared_allocation, sync_insertion
+from mimw.passes import fusion, shared_allocation, stage_dot, sync_insertion
 from mimw.passes.layout_inference import check, infer
 from mimw.target import Target
 
@@ -19,7 +19,10 @@ from mimw.target import Target
 class Pass(Protocol):
     """What the pipeline runs."""
 
-    NAME: str
+    @property
+    def NAME(self) -> str:
+        """The pass's name in messages and dumps."""
+        ...
 
     def run(self, module: Module, target: Target) -> None:
         """Change the module in place."""
@@ -28,6 +31,7 @@ class Pass(Protocol):
 
 PASSES: tuple[Pass, ...] = (
     fusion,  # before anything looks at rounding: every engine then rounds alike
+    stage_dot,  # products become explicit buffers and instructions, which layouts and pipelining need to see
     infer,  # every tile gets its layout, conversions become ops
     check,  # proves that all layouts fit
     shared_allocation,  # needs the conversions' scratch

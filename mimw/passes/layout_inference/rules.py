@@ -264,7 +264,8 @@ class _CatRule(Rule):
 def concatenated(op: OpBase, primary: Layout) -> tuple[Layout, bool]:
     """(layout of a concatenation's result, whether it is a renaming of registers)."""
     a, b = (v.type for v in op.operands)
-    out, axis = op.results[0].type, op.attrs["axis"]
+    out = op.results[0].type
+    axis: int = op.attrs["axis"]
     assert isinstance(a, TensorType) and isinstance(b, TensorType) and isinstance(out, TensorType)
     bits, odd = primary.dims[axis]
     size = a.shape[axis]
@@ -393,6 +394,8 @@ class _SharedRule(Rule):
     """local_alloc with a source, local_store, local_load: any layout, priced by the width of the accesses."""
 
     def seeds(self, op: OpBase, ctx: Context) -> list[Layout]:
+        if op.results and any(user.name == "mma.dot" for user in op.results[0].users):
+            return []  # the product says how: ldmatrix serves its layout
         t = _shared_tile(op)
         return [ctx.spread(t.shape, None, max(1, 128 // bits_of(t)))]
 
