@@ -95,20 +95,23 @@ def _plan(src: Layout, dst: Layout, shape: tuple[int, ...], elem_bits: int, scra
     transfer = problem.transfer()
     if transfer.keeps_threads():
         return Plan(src, dst, 0, "every thread already holds what it needs", rename=_rename(problem, transfer))
-    shuffle = plan_shuffle(problem, transfer, elem_bits) if transfer.keeps_warps() else None
-    if shuffle is None:
-        shared = plan_shared(problem, transfer, elem_bits, scratch_budget)
-        return Plan(src, dst, shared.cost, f"elements move between warps: {shared.describe()}", shared=shared)
+    local = transfer.keeps_warps()
     try:
         shared = plan_shared(problem, transfer, elem_bits, scratch_budget)
     except ValueError:
+        shuffle = plan_shuffle(problem, transfer, elem_bits) if local else None
+        if shuffle is None:
+            raise
         reason = f"elements move inside a warp and no scratch fits: {shuffle.describe()}"
         return Plan(src, dst, shuffle.cost, reason, shuffle=shuffle)
-    if shuffle.cost <= shared.cost:
+    if not local:
+        return Plan(src, dst, shared.cost, f"elements move between warps: {shared.describe()}", shared=shared)
+    shuffle = plan_shuffle(problem, transfer, elem_bits, limit=shared.cost)
+    if shuffle is not None and shuffle.cost <= shared.cost:
         reason = f"elements move inside a warp: {shuffle.describe()} (shared memory: {shared.cost} cycles)"
         return Plan(src, dst, shuffle.cost, reason, shuffle=shuffle)
-    reason = f"cheaper than {shuffle.describe()} at {shuffle.cost} cycles: {shared.describe()}"
-    return Plan(src, dst, shared.cost, reason, shared=shared)
+    dearer = f"{shuffle.describe()} at {shuffle.cost} cycles" if shuffle is not None else "shuffles and selects by far"
+    return Plan(src, dst, shared.cost, f"cheaper than {dearer}: {shared.describe()}", shared=shared)
 
 
 def _rename(problem: Problem, transfer: Transfer) -> tuple[int, ...]:

@@ -142,17 +142,52 @@ def plan_shared(problem: Problem, transfer: Transfer, elem_bits: int, scratch_bu
     loaded = [reg for reg in space.dst.needed if not reg & low & copies]
     wanted = set(space.dst.needed)
     result = tuple(reg & ~copies if reg in wanted else loaded[0] for reg in range(problem.dst.num_regs))
-    plans: list[SharedPlan] = []
+    stored = len(space.src.needed) >> owner_mask(problem.src)[0].bit_count()
+    best: tuple[int, SharedLayout, list[tuple[int, int]], list[tuple[int, int]]] | None = None
     for vectors in _vector_choices(space, elem_bytes):
-        layout, total = _scratch_layout(space, vectors, elem_bytes)
-        store_vec = _usable(space.src, layout, vectors.src)
-        load_vec = _usable(space.dst, layout, vectors.dst)
-        guards, stores = _stores(space, layout, vectors.src[:store_vec], elem_bytes)
-        loads = _side(space.dst, layout, vectors.dst[:load_vec], loaded, elem_bytes)
-        scope = "warp" if transfer.keeps_warps() and not any(warp for _, warp in guards) else "cta"
-        chunk = _chunk(total, layout.size, scratch_budget // elem_bytes)
-        plans.append(SharedPlan(layout, elem_bytes, stores, loads, guards, scope, chunk, result))
-    return min(plans, key=lambda plan: plan.cost)
+        layout = _scratch_layout(space, vectors, elem_bytes)
+        ours = vectors.src[: _usable(space.src, layout, vectors.src)]
+        theirs = vectors.dst[: _usable(space.dst, layout, vectors.dst)]
+        cost = _estimate(space.src, layout, ours, stored, elem_bytes)
+        cost += _estimate(space.dst, layout, theirs, len(loaded), elem_bytes)
+        if best is None or cost < best[0]:
+            best = (cost, layout, ours, theirs)
+    assert best is not None  # there is always the choice without vectors
+    _, layout, ours, theirs = best
+    guards, stores = _stores(space, layout, ours, elem_bytes)
+    loads = _side(space.dst, layout, theirs, loaded, elem_bytes)
+    scope = "warp" if transfer.keeps_warps() and not any(warp for _, warp in guards) else "cta"
+    chunk = _chunk(1 << space.total, layout.size, scratch_budget // elem_bytes)
+    return SharedPlan(layout, elem_bytes, stores, loads, guards, scope, chunk, result)
+
+
+def _estimate(
+    side: _View, layout: SharedLayout, vectors: list[tuple[int, int]], registers: int, elem_bytes: int
+) -> int:
+    """What `_side_cost` will say of these accesses, before they are made."""
+    linear = _linear(layout)
+    thread = own = 0
+    for column in (*side.lane, *side.warp):
+        thread |= f2.apply(linear, column)
+    for column in side.reg:
+        own |= f2.apply(linear, column)
+    lane = [f2.apply(linear, column) for column in side.lane]
+    wavefronts = _wavefronts(lane, 1 << len(vectors), elem_bytes)
+    packed = _packed([mask for _, mask in vectors], elem_bytes)
+    return -(-registers >> len(vectors)) * _access_cost(
+        1 << len(vectors), wavefronts, not thread & own, packed, elem_bytes
+    )
+
+
+def _packed(masks: Sequence[int], elem_bytes: int) -> bool:
+    """True when the elements of each 32-bit word of an access are neighbouring registers already."""
+    words = (4 // elem_bytes).bit_length() - 1 if elem_bytes < 4 else 0
+    return all(mask == 1 << bit for bit, mask in enumerate(masks[:words]))
+
+
+def _access_cost(vec: int, wavefronts: int, additive: bool, packed: bool, elem_bytes: int) -> int:
+    packing = 0 if packed or vec == 1 else PACK_CYCLES * max(1, vec * elem_bytes // 4)
+    return wavefronts * WAVEFRONT_CYCLES + (0 if additive else ADDRESS_CYCLES) + packing
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -180,9 +215,14 @@ class _View:
         ]
         low = len(layout.reg)
         table = f2.span_table(self.reg)
+        threads = [0] * layout.rank
+        for vector in (*layout.lane, *layout.warp):
+            threads = [x | y for x, y in zip(threads, vector, strict=True)]
+        fixed_dead = tuple(x & ~y for x, y in zip(dead, threads, strict=True))
+        exact = layout.shape_padded == space.problem.shape
         for reg, coordinate in enumerate(layout.reg_coords()):
-            bits, digit = space.locate(coordinate, layout) if reg >> low else (table[reg], 0)
-            if _always_hole(coordinate, layout, dead, space.problem.shape):
+            bits, digit = space.locate(coordinate) if reg >> low else (table[reg], 0)
+            if not exact and _always_hole(coordinate, layout, fixed_dead, space.problem.shape):
                 digit = -1
             else:
                 self.needed.append(reg)
@@ -217,7 +257,7 @@ class _Space:
             packed |= (component & ((1 << width) - 1)) << shift
         return packed
 
-    def locate(self, coordinate: Vector, layout: Layout) -> tuple[int, int]:
+    def locate(self, coordinate: Vector) -> tuple[int, int]:
         """(packed bits, linear digit) of a register's coordinates; digits past the scratch's count as holes
         elsewhere."""
         digit = 0
@@ -233,15 +273,10 @@ class _Space:
         )
 
 
-def _always_hole(coordinate: Vector, layout: Layout, dead: Vector, shape: Vector) -> bool:
-    """True when the register holds holes in every thread."""
-    for d, (x, (a, _), size) in enumerate(zip(coordinate, layout.dims, shape, strict=True)):
-        if x >> a << a >= size:
-            return True
-        threads = 0
-        for vector in (*layout.lane, *layout.warp):
-            threads |= vector[d]
-        if x & dead[d] & ~threads:
+def _always_hole(coordinate: Vector, layout: Layout, fixed_dead: Vector, shape: Vector) -> bool:
+    """True when the register holds holes in every thread (`fixed_dead`: dead bits that no thread can flip)."""
+    for x, (a, _), dead, size in zip(coordinate, layout.dims, fixed_dead, shape, strict=True):
+        if x >> a << a >= size or x & dead:
             return True
     return False
 
@@ -301,8 +336,8 @@ def _wave_span(vectors: list[int], side: _View, elem_bytes: int) -> list[int]:
     return f2.independent([*vectors, *side.lane[:lanes]])
 
 
-def _scratch_layout(space: _Space, vectors: _Vectors, elem_bytes: int) -> tuple[SharedLayout, int]:
-    """(the scratch layout, elements below the digits)."""
+def _scratch_layout(space: _Space, vectors: _Vectors, elem_bytes: int) -> SharedLayout:
+    """The scratch layout for these vectors."""
     total = space.total
     units = [1 << bit for bit in range(total)]
     wide, narrow = (space.src, space.dst) if vectors.wide is vectors.src else (space.dst, space.src)
@@ -333,7 +368,7 @@ def _scratch_layout(space: _Space, vectors: _Vectors, elem_bytes: int) -> tuple[
             strides[d] = step
             step *= space.counts[d]
     dims = tuple(zip(space.bits, space.counts, strict=True))
-    return SharedLayout.get(dims, bases, strides, step), 1 << total
+    return SharedLayout.get(dims, bases, strides, step)
 
 
 def _fill(vectors: list[int], more: Sequence[int], size: int) -> list[int]:
@@ -425,9 +460,11 @@ def _stores(
 
 
 def _side_cost(side: Side, elem_bytes: int) -> int:
-    address = 0 if side.additive else ADDRESS_CYCLES
-    packing = PACK_CYCLES * max(1, side.vec * elem_bytes // 4) if elem_bytes < 4 and side.vec > 1 else 0
-    return len(side.accesses) * (side.wavefronts * WAVEFRONT_CYCLES + address + packing)
+    if not side.accesses:
+        return 0
+    first = side.accesses[0].regs
+    packed = _packed([first[1 << bit] ^ first[0] for bit in range(len(first).bit_length() - 1)], elem_bytes)
+    return len(side.accesses) * _access_cost(side.vec, side.wavefronts, side.additive, packed, elem_bytes)
 
 
 def _wavefronts(lane: Sequence[int], vec: int, elem_bytes: int) -> int:

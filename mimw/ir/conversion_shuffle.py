@@ -125,8 +125,8 @@ class ShufflePlan:
         return f"{self.shuffles()} shuffles and {self.selects()} selects"
 
 
-def plan_shuffle(problem: Problem, transfer: Transfer, elem_bits: int) -> ShufflePlan:
-    """The plan for a transfer that keeps warps."""
+def plan_shuffle(problem: Problem, transfer: Transfer, elem_bits: int, limit: int | None = None) -> ShufflePlan | None:
+    """The plan for a transfer that keeps warps; None when it would cost far more than `limit` cycles."""
     t = _unit_bits(problem, transfer, elem_bits)
     m, lanes = problem.dst_reg_bits, problem.lanes
     parts = [transfer.parts(index) for index in range(m + lanes + problem.warps)]
@@ -155,7 +155,15 @@ def plan_shuffle(problem: Problem, transfer: Transfer, elem_bits: int) -> Shuffl
     warp_pre = [c ^ f2.apply(lane_h, f) for c, f in zip(warp_c, warp_f, strict=True)]
 
     live_bits = _used_register_bits(problem, transfer, t)
+    pre_terms = _terms(lane_h, warp_pre)
+    words = max(1, (elem_bits << t) // 32)
     rounds: list[Round | None] = []
+    if limit is not None:
+        selects = (1 << live_bits.bit_count()) * ((1 << len(left)) - 1 + len(post_terms))
+        selects += len(pre_terms) << problem.src_reg_bits - t
+        # Half of it may be pseudo registers that do not exist.
+        if words * selects * SELECT_CYCLES > 2 * limit:
+            return None
     for k in range(1 << m - t):
         if k & ~live_bits:
             rounds.append(None)
@@ -165,8 +173,6 @@ def plan_shuffle(problem: Problem, transfer: Transfer, elem_bits: int) -> Shuffl
         rounds.append(Round(lane_xor, tuple(base ^ more for more in f2.span_table(pick_units))))
     result = tuple(ext >> t & live_bits for ext in problem.dst_extended[:: 1 << t])
     source = tuple(problem.src_registers[:: 1 << t])
-    pre_terms = _terms(lane_h, warp_pre)
-    words = max(1, (elem_bits << t) // 32)
     return _prune(1 << t, source, pre_terms, rounds, select_masks, lane_q, warp_f, post_terms, result, words)
 
 

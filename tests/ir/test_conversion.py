@@ -96,6 +96,7 @@ def test_any_warp_local_pair_shuffles(case: tuple[Layout, Layout, tuple[int, ...
     transfer = problem.transfer()
     assert transfer.keeps_warps()
     shuffle = plan_shuffle(problem, transfer, elem)
+    assert shuffle is not None
     check(Plan(src, dst, shuffle.cost, "", shuffle=shuffle), shape)
 
 
@@ -107,6 +108,7 @@ def test_shuffles_between_different_paddings(case: tuple[Layout, Layout, tuple[i
     transfer = problem.transfer()
     if transfer.keeps_warps():
         shuffle = plan_shuffle(problem, transfer, elem)
+        assert shuffle is not None
         check(Plan(src, dst, shuffle.cost, "", shuffle=shuffle), shape)
 
 
