@@ -1,0 +1,443 @@
+"""Expressions: names, constants, operators, comparisons, conditions, attributes, subscripts, f-strings."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import operator
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+from mimw.diagnostics import Note
+from mimw.frontend import regions, scope
+from mimw.frontend.source import KernelFunction
+from mimw.frontend.tracer import Tracer
+from mimw.ir.core import Value
+from mimw.ir.types import I1, DType, MemDescType, PointerType, TensorType
+from mimw.language import semantic
+from mimw.language.core import constexpr, explain, tensor, unwrap
+
+BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.MatMult: operator.matmul,
+}
+COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+}
+
+
+def is_constant(x: Any) -> bool:
+    """Whether a trace-time object holds no run-time value."""
+    if isinstance(x, tuple):
+        return all(map(is_constant, x))  # pyright: ignore[reportUnknownArgumentType]
+    if scope.is_dataclass(x):
+        return all(is_constant(getattr(x, f)) for f in scope.field_names(x))
+    return not isinstance(x, tensor)
+
+
+def visit_constant(t: Tracer, node: ast.Constant) -> Any:
+    if isinstance(node.value, (complex, bytes)) or node.value is ...:
+        t.error("unsupported-syntax", f"the constant {node.value!r} has no meaning in a kernel", node)
+    return node.value
+
+
+def visit_name(t: Tracer, node: ast.Name) -> Any:
+    name = node.id
+    frame = t.frame
+    if name in frame.names:
+        return t.read(name, node)
+    if name in frame.locals:
+        t.error("undefined-name", f"{name} is used before it is assigned", node, "assign it on every way that leads here")
+    fn = frame.fn
+    code = fn.__code__
+    if name in code.co_freevars:
+        cell = (fn.__closure__ or ())[code.co_freevars.index(name)]
+        try:
+            return captured(t, cell.cell_contents, name, node)
+        except ValueError:
+            t.error("undefined-name", f"{name} of the enclosing function is not assigned yet", node)
+    if name in fn.__globals__:
+        return captured(t, fn.__globals__[name], name, node)
+    if hasattr(builtins, name):
+        return getattr(builtins, name)
+    return t.error("undefined-name", f"the name {name} is not defined", node, _similar(t, name))
+
+
+def _similar(t: Tracer, name: str) -> str | None:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, [*t.frame.names, *t.frame.fn.__globals__], 1)
+    return f"did you mean {close[0]}?" if close else None
+
+
+def captured(t: Tracer, value: Any, name: str, node: ast.AST) -> Any:
+    """A global or closure variable: constants, functions, modules and types only."""
+    value = unwrap(value)
+    if allowed_capture(value):
+        return value
+    return t.error(
+        "captured-global",
+        f"{name} is a {type(value).__name__} from outside the kernel, which is not a constant",
+        node,
+        "pass it as an argument; constants are numbers, strings, dtypes, and tuples of them",
+    )
+
+
+def allowed_capture(value: Any) -> bool:
+    """Whether a kernel may read this object from outside: it cannot change behind the compiled kernel's back."""
+    if value is None or isinstance(value, (bool, int, float, str, DType, PointerType, TensorType, MemDescType)):
+        return True
+    if isinstance(value, (FunctionType, BuiltinFunctionType, ModuleType, type, KernelFunction, constexpr)):
+        return True
+    if isinstance(value, tuple):
+        return all(map(allowed_capture, value))  # pyright: ignore[reportUnknownArgumentType]
+    if hasattr(type(value), "__members__"):  # an enum's member
+        return True
+    return getattr(type(value), "__module__", "").startswith(("mimw.", "typing"))
+
+
+def visit_binop(t: Tracer, node: ast.BinOp) -> Any:
+    left = t.expr(node.left)
+    right = t.expr(node.right)
+    return apply_binary(t, type(node.op), left, right, node)
+
+
+def apply_binary(t: Tracer, op: type[ast.operator], left: Any, right: Any, node: ast.AST) -> Any:
+    """A binary operator on trace-time objects; Python's own meaning between constants."""
+    for side in (left, right):
+        if not isinstance(side, tensor) and not is_constant(side) and not isinstance(side, tuple):
+            t.error("type-mismatch", f"{_symbol(op)} does not take {explain(side)}", node)
+    try:
+        return BINARY[op](left, right)
+    except ZeroDivisionError:
+        t.error("division-by-zero", f"{_symbol(op)} by the constant 0", node)
+    except (TypeError, OverflowError, ValueError) as e:
+        t.error("type-mismatch", f"{_symbol(op)} of {explain(left)} and {explain(right)}: {e}", node)
+
+
+_SYMBOLS: dict[type[ast.AST], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+    ast.MatMult: "@",
+    ast.USub: "-",
+    ast.UAdd: "+",
+    ast.Invert: "~",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+
+
+def _symbol(op: type[ast.AST]) -> str:
+    return _SYMBOLS[op]
+
+
+def visit_unaryop(t: Tracer, node: ast.UnaryOp) -> Any:
+    x = t.expr(node.operand)
+    if isinstance(node.op, ast.Not):
+        if isinstance(x, tensor):
+            return tensor(t.builder.elementwise("arith.not", semantic.truth(x.value, "not")))
+        return not x
+    try:
+        return UNARY[type(node.op)](x)
+    except TypeError:
+        return t.error("type-mismatch", f"{_symbol(type(node.op))} does not take {explain(x)}", node)
+
+
+# Conditions.
+
+
+def truth(t: Tracer, x: Any, what: str) -> Any:
+    """A condition: a Python bool when it is known, else an i1 value."""
+    if isinstance(x, tensor):
+        return semantic.truth(x.value, what)
+    try:
+        return bool(x)
+    except TypeError:
+        return semantic.fail("type-mismatch", f"{what} does not take {explain(x)}")
+
+
+def _cheap(node: ast.expr) -> bool:
+    """Whether evaluating an expression although Python would not is unobservable: no calls, no bindings."""
+    return not any(isinstance(n, (ast.Call, ast.NamedExpr)) for n in ast.walk(node))
+
+
+def logical(t: Tracer, left: Value, right: Callable[[], Any], conjunction: bool, cheap: bool, what: str) -> Any:
+    """left and/or right for an i1 scalar `left`: evaluated at once when that is unobservable, else under a run-time `if`."""
+
+    def evaluate() -> Any:
+        x = truth(t, right(), what)
+        return x if isinstance(x, bool) else tensor(x)
+
+    if cheap:
+        x = evaluate()
+        if isinstance(x, bool):
+            return tensor(left) if x == conjunction else x
+        return tensor(t.builder.elementwise("arith.and" if conjunction else "arith.or", left, x.value))
+    if conjunction:
+        return regions.branch(t, left, evaluate, lambda: False, False)
+    return regions.branch(t, left, lambda: True, evaluate, False)
+
+
+def visit_boolop(t: Tracer, node: ast.BoolOp) -> Any:
+    conjunction = isinstance(node.op, ast.And)
+    return _boolop(t, node.values, conjunction, "and" if conjunction else "or")
+
+
+def _boolop(t: Tracer, values: list[ast.expr], conjunction: bool, what: str) -> Any:
+    left = t.expr(values[0])
+    if len(values) == 1:
+        return left
+    if not isinstance(left, tensor):
+        if bool(left) != conjunction:
+            return left
+        return _boolop(t, values[1:], conjunction, what)
+    cheap = all(map(_cheap, values[1:]))
+    return logical(t, semantic.truth(left.value, what), lambda: _boolop(t, values[1:], conjunction, what), conjunction, cheap, what)
+
+
+def visit_compare(t: Tracer, node: ast.Compare) -> Any:
+    return _compare(t, node, t.expr(node.left), 0)
+
+
+def _compare(t: Tracer, node: ast.Compare, left: Any, at: int) -> Any:
+    """One link of a comparison chain and those after it; each operand is evaluated once."""
+    right = t.expr(node.comparators[at])
+    here = compare_once(t, node.ops[at], left, right, node)
+    if at + 1 == len(node.ops):
+        return here
+    if not isinstance(here, tensor):
+        return _compare(t, node, right, at + 1) if here else here
+    if isinstance(here.value.type, TensorType) or here.value.type is not I1:
+        return here & _as_mask(_compare(t, node, right, at + 1))
+    rest_is_cheap = all(map(_cheap, node.comparators[at + 1 :]))
+    if not rest_is_cheap:
+        return logical(t, here.value, lambda: _compare(t, node, right, at + 1), True, False, "a comparison chain")
+    rest = _compare(t, node, right, at + 1)
+    return here & _as_mask(rest)
+
+
+def _as_mask(x: Any) -> Any:
+    return x if isinstance(x, tensor) else bool(x)
+
+
+def compare_once(t: Tracer, op: ast.cmpop, left: Any, right: Any, node: ast.AST) -> Any:
+    """One comparison."""
+    if isinstance(op, (ast.Is, ast.IsNot)):
+        if left is not None and right is not None and not _identity_ok(left, right):
+            t.error("type-mismatch", "'is' compares with None, or dtypes and other constants", node, "write ==")
+        same = left is right
+        return same if isinstance(op, ast.Is) else not same
+    if isinstance(op, (ast.In, ast.NotIn)):
+        if not is_constant(left) or not is_constant(right):
+            t.error("constexpr-needed", "'in' needs constants", node, "compare with == and |")
+        try:
+            found = left in right
+        except TypeError:
+            t.error("type-mismatch", f"'in' of {explain(left)} and {explain(right)}", node)
+        return found if isinstance(op, ast.In) else not found
+    if isinstance(left, tensor) or isinstance(right, tensor):
+        for side in (left, right):
+            if side is None or isinstance(side, str):
+                t.error("type-mismatch", f"comparison of {explain(left)} and {explain(right)}", node)
+    elif not is_constant(left) or not is_constant(right):
+        t.error("type-mismatch", f"comparison of {explain(left)} and {explain(right)}", node, "compare their parts")
+    try:
+        return COMPARE[type(op)](left, right)
+    except TypeError as e:
+        return t.error("type-mismatch", f"{_symbol(type(op))}: {e}", node)
+
+
+def _identity_ok(left: Any, right: Any) -> bool:
+    plain = (bool, DType, PointerType, TensorType, type, KernelFunction)
+    return isinstance(left, plain) and isinstance(right, plain)
+
+
+def visit_ifexp(t: Tracer, node: ast.IfExp) -> Any:
+    cond = t.expr(node.test)
+    if isinstance(cond, tensor) and isinstance(cond.value.type, TensorType):
+        t.error("tile-truth", f"a conditional expression needs one truth value, not the {cond.value.type}", node.test, "write ml.where(cond, a, b)")
+    known = truth(t, cond, "a conditional expression")
+    if isinstance(known, bool):
+        return t.expr(node.body if known else node.orelse)
+    return regions.branch(t, known, lambda: t.expr(node.body), lambda: t.expr(node.orelse), False)
+
+
+# Structure.
+
+
+def visit_tuple(t: Tracer, node: ast.Tuple | ast.List) -> Any:
+    out: list[Any] = []
+    for e in node.elts:
+        if isinstance(e, ast.Starred):
+            out.extend(iterable(t, t.expr(e.value), e))
+        else:
+            out.append(t.expr(e))
+    return tuple(out)
+
+
+def iterable(t: Tracer, x: Any, node: ast.AST) -> list[Any]:
+    """The items of something that has a length at compile time."""
+    if isinstance(x, tensor) or not isinstance(x, (tuple, range, list)):
+        values = getattr(x, "values", None)
+        if isinstance(values, tuple):
+            return list(values)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        t.error("bad-iteration", f"{explain(x)} cannot be iterated or unpacked at compile time", node)
+    return [unwrap(v) for v in x]  # pyright: ignore[reportUnknownVariableType]
+
+
+def visit_attribute(t: Tracer, node: ast.Attribute) -> Any:
+    obj = t.expr(node.value)
+    return get_attribute(t, obj, node.attr, node)
+
+
+class BoundKernel:
+    """A method of a record that is a kernel: called with the record first."""
+
+    __slots__ = ("kernel", "receiver")
+
+    def __init__(self, kernel: KernelFunction, receiver: Any) -> None:
+        self.kernel = kernel
+        self.receiver = receiver
+
+
+def get_attribute(t: Tracer, obj: Any, name: str, node: ast.AST) -> Any:
+    """obj.name on a trace-time object."""
+    if isinstance(obj, tensor) and name in ("value",):
+        t.error("unknown-attribute", f"a tile has no attribute {name}", node)
+    if not isinstance(obj, (tensor, type)):
+        found = getattr(type(obj), name, None)
+        if isinstance(found, KernelFunction):
+            return BoundKernel(found, obj)
+    try:
+        value = getattr(obj, name)
+    except AttributeError:
+        what = f"a {obj.value.type}" if isinstance(obj, tensor) else explain(obj)
+        if isinstance(obj, ModuleType):
+            what = f"the module {obj.__name__}"
+        t.error("unknown-attribute", f"{what} has no attribute {name}", node, _similar_attribute(obj, name))
+    if isinstance(value, scope.Deferred):
+        return value.force()
+    if isinstance(value, scope.Undefined):
+        t.refuse_undefined(name, value, node)
+    if isinstance(obj, ModuleType):
+        return captured(t, value, f"{obj.__name__}.{name}", node)
+    return unwrap(value)
+
+
+def _similar_attribute(obj: Any, name: str) -> str | None:
+    from difflib import get_close_matches
+
+    from_tile = ["shape", "dtype", "T", "to", "sum", "max", "min", "reshape", "trans"] if isinstance(obj, tensor) else []
+    close = get_close_matches(name, [*from_tile, *(n for n in dir(obj) if not n.startswith("_"))], 1)
+    return f"did you mean {close[0]}?" if close else None
+
+
+def visit_subscript(t: Tracer, node: ast.Subscript) -> Any:
+    obj = t.expr(node.value)
+    index = t.expr(node.slice)
+    if isinstance(obj, tensor):
+        if isinstance(obj.value.type, PointerType):
+            t.error("bad-index", "a pointer is not indexed", node, "write ml.load(pointer + index)")
+        return obj[index]
+    if isinstance(obj, KernelFunction):
+        t.error("unsupported-syntax", "a kernel cannot be launched inside a kernel", node, "call it: it is inlined")
+    if isinstance(index, tensor):
+        t.error("constexpr-needed", f"{explain(obj)} is indexed by a run-time value", node, "index with constants, or loop with ml.static_range")
+    if not isinstance(obj, (tuple, str, range)):
+        if isinstance(obj, type):
+            return obj
+        t.error("bad-index", f"{explain(obj)} is not indexed", node)
+    try:
+        return unwrap(obj[index])  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    except (IndexError, TypeError) as e:
+        return t.error("bad-index", f"{e}", node, None, [Note(f"it has {len(obj)} items")])  # pyright: ignore[reportUnknownArgumentType]
+
+
+def visit_slice(t: Tracer, node: ast.Slice) -> Any:
+    lower, upper, step = (None if e is None else t.expr(e) for e in (node.lower, node.upper, node.step))
+    for v, e in ((lower, node.lower), (upper, node.upper), (step, node.step)):
+        if isinstance(v, tensor):
+            t.error("constexpr-needed", "a slice bound is a run-time value", e or node)
+    return slice(lower, upper, step)
+
+
+def visit_joined_str(t: Tracer, node: ast.JoinedStr) -> Any:
+    return "".join(str(t.expr(v)) for v in node.values)
+
+
+def visit_formatted(t: Tracer, node: ast.FormattedValue) -> Any:
+    x = t.expr(node.value)
+    if isinstance(x, tensor):
+        t.error("constexpr-needed", f"an f-string shows constants only, not {explain(x)}", node.value, "write ml.device_print('x', x)")
+    shown = {115: str, 114: repr, 97: ascii}.get(node.conversion, lambda v: v)(x)
+    spec = "" if node.format_spec is None else t.expr(node.format_spec)
+    try:
+        return format(shown, spec)
+    except (TypeError, ValueError) as e:
+        return t.error("type-mismatch", f"f-string: {e}", node)
+
+
+def visit_named(t: Tracer, node: ast.NamedExpr) -> Any:
+    value = t.expr(node.value)
+    t.assign(node.target.id, value, node.target)
+    return value
+
+
+def visit_starred(t: Tracer, node: ast.Starred) -> Any:
+    return t.error("unsupported-syntax", "a starred expression stands only in calls and tuples", node)
+
+
+EXPRESSIONS: dict[type[ast.AST], Callable[[Tracer, Any], Any]] = {
+    ast.Constant: visit_constant,
+    ast.Name: visit_name,
+    ast.BinOp: visit_binop,
+    ast.UnaryOp: visit_unaryop,
+    ast.BoolOp: visit_boolop,
+    ast.Compare: visit_compare,
+    ast.IfExp: visit_ifexp,
+    ast.Tuple: visit_tuple,
+    ast.List: visit_tuple,
+    ast.Attribute: visit_attribute,
+    ast.Subscript: visit_subscript,
+    ast.Slice: visit_slice,
+    ast.JoinedStr: visit_joined_str,
+    ast.FormattedValue: visit_formatted,
+    ast.NamedExpr: visit_named,
+    ast.Starred: visit_starred,
+}

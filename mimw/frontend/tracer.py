@@ -1,0 +1,277 @@
+"""The tracing machine: walks a kernel's tree once, keeps frames and slots, sets the place of every op, turns faults into errors.
+
+Knows no particular statement or expression: those are handlers in two tables (`visitor.py` joins them). A handler takes the
+tracer and a node. `statement` gives a `Flow`; `expression` a trace-time object: a `tensor`, or a plain Python constant.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any, NoReturn
+
+from mimw.diagnostics import CompilationError, InternalError, Loc, Note
+from mimw.frontend import scope
+from mimw.frontend.scope import Context, Deferred, Edge, Frame, Key, State, Undefined
+from mimw.ir.builder import Builder
+from mimw.ir.core import Block, OpBase, Region
+from mimw.language.core import tensor
+
+
+class Flow(IntEnum):
+    """How a statement ends: NEXT goes on; BREAK, CONTINUE, RETURN are taken at trace time; LEFT: the block has its terminator."""
+
+    NEXT = 0
+    BREAK = 1
+    CONTINUE = 2
+    RETURN = 3
+    LEFT = 4
+
+
+Expression = Callable[["Tracer", Any], Any]
+Statement = Callable[["Tracer", Any], Flow]
+
+
+class NeedsRegion(Exception):
+    """An inlined function turned out to return from inside a run-time branch or loop: trace it again in a `control.inlined`."""
+
+    def __init__(self, frame: Frame) -> None:
+        super().__init__()
+        self.frame = frame
+
+
+class Tracer:
+    """State of one trace."""
+
+    __slots__ = ("builder", "depth", "expressions", "frame", "node", "printed", "records", "statements")
+
+    def __init__(
+        self,
+        builder: Builder,
+        expressions: Mapping[type[ast.AST], Expression],
+        statements: Mapping[type[ast.AST], Statement],
+        frame: Frame,
+    ) -> None:
+        self.builder = builder
+        self.expressions = expressions
+        self.statements = statements
+        self.frame = frame
+        self.records: list[Any] = []
+        self.printed: list[str] = []
+        self.depth = 0
+        self.node: ast.AST = frame.source.tree
+
+    # Visiting.
+
+    def loc(self, node: ast.AST) -> Loc:
+        """The place of a node, with the call that it was inlined at."""
+        frame = self.frame
+        return frame.source.loc(node, frame.site)
+
+    def error(self, code: str, message: str, node: ast.AST, hint: str | None = None, notes: list[Note] | None = None) -> NoReturn:
+        """Raise a `CompilationError` at a node."""
+        raise CompilationError(code, message, self.loc(node), hint=hint, notes=notes)
+
+    def expr(self, node: ast.expr) -> Any:
+        """The trace-time object of an expression."""
+        handler = self.expressions.get(type(node))
+        if handler is None:
+            self.error("unsupported-syntax", f"{_words(node)} cannot be used in a kernel", node, _HINTS.get(type(node)))
+        return self._guarded(handler, node)
+
+    def stmt(self, node: ast.stmt) -> Flow:
+        """Trace one statement."""
+        handler = self.statements.get(type(node))
+        if handler is None:
+            self.error("unsupported-syntax", f"{_words(node)} cannot be used in a kernel", node, _HINTS.get(type(node)))
+        return self._guarded(handler, node)
+
+    def body(self, nodes: list[ast.stmt]) -> Flow:
+        """Trace statements until one does not go on."""
+        for node in nodes:
+            flow = self.stmt(node)
+            if flow:
+                return flow
+        return Flow.NEXT
+
+    def _guarded(self, handler: Callable[[Tracer, Any], Any], node: ast.AST) -> Any:
+        """The one place that sets the place of ops and gives errors of op constructors their place."""
+        builder = self.builder
+        saved, outer = builder.loc, self.node
+        builder.loc = self.loc(node)
+        self.node = node
+        try:
+            return handler(self, node)
+        except CompilationError as e:
+            if e.loc.line == 0:
+                e.loc = builder.loc
+            raise
+        except (NeedsRegion, InternalError):
+            raise
+        except RecursionError as e:
+            raise CompilationError("recursion", "the call depth is exceeded", builder.loc, hint="kernels are inlined: no recursion") from e
+        except ValueError as e:
+            raise CompilationError("invalid-operation", str(e), builder.loc) from e
+        except Exception as e:
+            raise InternalError(f"{type(e).__name__}: {e}", builder.loc) from e
+        finally:
+            builder.loc = saved
+            self.node = outer
+
+    # Slots.
+
+    def capture(self) -> State:
+        """All slots now."""
+        slots: dict[Key, Any] = dict(self.frame.names)
+        for r in self.records:
+            for f in scope.field_names(r):
+                slots[(id(r), f)] = getattr(r, f)
+        return State(slots, dict(self.frame.assigned), len(self.records))
+
+    def restore(self, state: State) -> None:
+        """Put all slots back, and forget records made since."""
+        del self.records[state.record_count :]
+        names: dict[str, Any] = {}
+        for key, v in state.slots.items():
+            if isinstance(key, str):
+                names[key] = v
+        self.frame.names = names
+        self.frame.assigned = dict(state.assigned)
+        for r in self.records:
+            for f in scope.field_names(r):
+                object.__setattr__(r, f, state.slots[(id(r), f)])
+
+    def set_slot(self, key: Key, value: Any) -> None:
+        """Bind one slot."""
+        if isinstance(key, str):
+            self.frame.names[key] = value
+        else:
+            for r in self.records:
+                if id(r) == key[0]:
+                    object.__setattr__(r, key[1], value)
+        self.adopt(value)
+
+    def slot_name(self, key: Key) -> str:
+        """How messages and values name a slot: the variable, or variable.field."""
+        if isinstance(key, str):
+            return key
+        for name, v in self.frame.names.items():
+            if id(v) == key[0]:
+                return f"{name}.{key[1]}"
+        return f"<record>.{key[1]}"
+
+    def adopt(self, value: Any) -> None:
+        """Track the mutable records in a value."""
+        if isinstance(value, tuple):
+            for v in value:  # pyright: ignore[reportUnknownVariableType]
+                self.adopt(v)
+        elif scope.is_dataclass(value) and not any(r is value for r in self.records):
+            self.records.append(value)
+            for f in scope.field_names(value):
+                self.adopt(getattr(value, f))
+
+    def assign(self, name: str, value: Any, node: ast.AST) -> None:
+        """Bind a name, give the value its name."""
+        self.frame.names[name] = value
+        self.frame.assigned[name] = self.loc(node)
+        if isinstance(value, tensor):
+            if not value.value.name:
+                value.value.name = name
+        elif isinstance(value, tuple) or scope.is_dataclass(value):
+            self.adopt(value)
+
+    def read(self, name: str, node: ast.AST) -> Any:
+        """The value of a bound name (deferred values are made, undefined ones refused)."""
+        value = self.frame.names[name]
+        if isinstance(value, Deferred):
+            value = self.frame.names[name] = value.force()
+        elif isinstance(value, Undefined):
+            self.refuse_undefined(name, value, node)
+        return value
+
+    def refuse_undefined(self, name: str, value: Undefined, node: ast.AST) -> NoReturn:
+        """Raise the error of an undefined slot."""
+        notes = [Note(text, loc) for text, loc in value.notes]
+        self.error(value.code, value.why.format(name=name), node, value.hint, notes)
+
+    # Regions.
+
+    def terminate(self, kind: str, op: OpBase, value: Any = None) -> Edge:
+        """Append a terminator whose values come later; the edge that it stands for."""
+        block = self.builder.block
+        self.builder.insert(op)
+        return Edge(kind, block, self.capture(), self.builder.loc, op, value)
+
+    def rollback(self, block: Block, count: int, state: State) -> None:
+        """Erase the ops appended to `block` since it had `count`, and restore the slots."""
+        for op in reversed(block.ops[count:]):
+            op.drop()
+        del block.ops[count:]
+        self.restore(state)
+
+    def region(self) -> Region:
+        """A fresh region."""
+        return Region()
+
+
+_HINTS: dict[type[ast.AST], str] = {
+    ast.Lambda: "define a function under @mimw.kernel and call it",
+    ast.FunctionDef: "define it at module level under @mimw.kernel and call it",
+    ast.AsyncFunctionDef: "define it at module level under @mimw.kernel and call it",
+    ast.ClassDef: "define the class at module level, as a dataclass or NamedTuple of values",
+    ast.Try: "there are no exceptions on the device; use ml.device_assert",
+    ast.Raise: "there are no exceptions on the device; use ml.static_assert or ml.device_assert",
+    ast.With: "tasks (async_tasks) are not there yet",
+    ast.Global: "pass values as arguments and return results",
+    ast.Nonlocal: "pass values as arguments and return results",
+    ast.Delete: "names need no deletion",
+    ast.Import: "import at module level",
+    ast.ImportFrom: "import at module level",
+    ast.Yield: "return a tuple of values",
+    ast.YieldFrom: "return a tuple of values",
+    ast.Await: "kernels are not coroutines",
+    ast.ListComp: "write a loop over ml.static_range, or a tuple",
+    ast.SetComp: "write a loop over ml.static_range, or a tuple",
+    ast.DictComp: "write a loop over ml.static_range, or a tuple",
+    ast.GeneratorExp: "write a loop over ml.static_range, or a tuple",
+    ast.Dict: "use a dataclass or a NamedTuple",
+    ast.Set: "use a tuple",
+    ast.Match: "write if / elif / else",
+    ast.AsyncFor: "write a plain for",
+    ast.AsyncWith: "tasks (async_tasks) are not there yet",
+}
+
+_WORDS: dict[type[ast.AST], str] = {
+    ast.FunctionDef: "a nested function",
+    ast.AsyncFunctionDef: "a nested function",
+    ast.ClassDef: "a class definition",
+    ast.Lambda: "a lambda",
+    ast.Try: "try",
+    ast.With: "with",
+    ast.Delete: "del",
+    ast.Yield: "yield",
+    ast.YieldFrom: "yield",
+    ast.Await: "await",
+    ast.ListComp: "a list comprehension",
+    ast.SetComp: "a set comprehension",
+    ast.DictComp: "a dict comprehension",
+    ast.GeneratorExp: "a generator expression",
+    ast.Dict: "a dict",
+    ast.Set: "a set",
+    ast.Import: "import",
+    ast.ImportFrom: "import",
+    ast.Global: "global",
+    ast.Nonlocal: "nonlocal",
+    ast.Raise: "raise",
+    ast.Match: "match",
+}
+
+
+def _words(node: ast.AST) -> str:
+    return _WORDS.get(type(node), type(node).__name__.lower())
+
+
+def context_kinds(contexts: list[Context]) -> list[str]:
+    """The kinds of the constructs around, outermost first."""
+    return [c.kind for c in contexts]

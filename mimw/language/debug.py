@@ -1,0 +1,52 @@
+"""Printing and assertions, at compile time and at run time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mimw.ir.builder import current_builder
+from mimw.ir.ops.debug import DeviceAssertOp, DevicePrintOp
+from mimw.language import semantic
+from mimw.language.core import as_value, const_bool, const_str, explain, tensor, unwrap
+from mimw.language.semantic import fail
+
+
+def static_print(*values: Any, sep: str = " ", end: str = "\n") -> None:
+    """Print constants, shapes and types while the kernel is compiled."""
+    b = current_builder("static_print")
+    text = sep.join(f"<{v.value.type}>" if isinstance(v, tensor) else str(unwrap(v)) for v in values) + end
+    if isinstance(b.state, list):
+        b.state.append(text)  # shown once, when the trace is done: parts of it may be traced again
+    else:
+        print(text, end="")
+
+
+def static_assert(cond: Any, msg: str = "") -> None:
+    """Refuse to compile unless the constant `cond` is true."""
+    current_builder("static_assert")
+    cond = unwrap(cond)
+    if isinstance(cond, tensor):
+        fail("constexpr-needed", f"static_assert needs a constant, not {explain(cond)}", "use ml.device_assert")
+    if not cond:
+        text = unwrap(msg)
+        fail("static-assert", f"static assertion failed: {text}" if text else "static assertion failed")
+
+
+def device_print(prefix: str, *args: Any, hex: bool = False) -> None:
+    """Print `prefix` and each element of `args` (tiles, scalars, numbers) on the device, with program id and index."""
+    b = current_builder("device_print")
+    text = const_str(prefix, "device_print: prefix")
+    values = [as_value(a, "device_print") for a in args]
+    b.insert(DevicePrintOp(values, text, const_bool(hex, "device_print: hex"), loc=b.loc))
+
+
+def device_assert(cond: Any, msg: str = "", mask: Any = None) -> None:
+    """Stop the kernel with `msg` when an element of `cond` is false (where `mask` is true)."""
+    b = current_builder("device_assert")
+    text = const_str(msg, "device_assert: msg")
+    c = semantic.as_bool(as_value(cond, "device_assert"))
+    m = None if mask is None else semantic.as_bool(as_value(mask, "device_assert: mask"))
+    if m is not None:
+        shape = semantic.broadcast_shapes(semantic.operand_shape(c), semantic.operand_shape(m), "device_assert: mask")
+        c, m = semantic.broadcast_to(c, shape), semantic.broadcast_to(m, shape)
+    b.insert(DeviceAssertOp(c, m, text, loc=b.loc))

@@ -1,0 +1,116 @@
+"""Global memory: `load` and `store` through pointers and tiles of pointers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mimw.ir.builder import current_builder
+from mimw.ir.core import Value
+from mimw.ir.ops.memory import LoadOp, StoreOp
+from mimw.ir.types import I1, PointerType, shape_of
+from mimw.language import semantic
+from mimw.language.core import TensorLike, as_value, const_bool, const_str, explain, method, operand, tensor
+from mimw.language.semantic import fail
+
+_CACHE_LOAD = {"": "", ".ca": "ca", ".cg": "cg", ".cs": "cs", ".cv": "cv"}
+_CACHE_STORE = {"": "", ".wb": "wb", ".cg": "cg", ".cs": "cs", ".wt": "wt"}
+_EVICTION = ("", "evict_first", "evict_last", "evict_normal")
+
+
+def _pointer(x: Any, what: str) -> tuple[Value, PointerType]:
+    if isinstance(x, tensor):
+        e = semantic.element(x.value)
+        if isinstance(e, PointerType):
+            return x.value, e
+    fail("not-a-pointer", f"{what} takes a pointer or a tile of pointers, not {explain(x)}", "add offsets to a pointer argument first")
+
+
+def _mask(mask: Any, ptr: Value, what: str) -> Value | None:
+    if mask is None:
+        return None
+    m = as_value(mask, f"{what}: mask")
+    if semantic.element(m) is not I1:
+        fail("bad-mask", f"{what}: the mask is {m.type}; it must be i1", "write a comparison, or mask != 0")
+    return m
+
+
+def _no_block_pointer(what: str, boundary_check: Any, padding_option: Any = "") -> None:
+    if boundary_check or padding_option:
+        fail("not-yet", f"{what}: boundary_check and padding_option belong to block pointers", "mask with mask= and other= instead")
+
+
+def _cache(modifier: Any, table: dict[str, str], what: str) -> str:
+    m = const_str(modifier or "", f"{what}: cache_modifier", tuple(table))
+    return table[m]
+
+
+@method
+def load(
+    pointer: tensor,
+    mask: TensorLike | None = None,
+    other: TensorLike | None = None,
+    boundary_check: tuple[int, ...] = (),
+    padding_option: str = "",
+    cache_modifier: str = "",
+    eviction_policy: str = "",
+    volatile: bool = False,
+) -> tensor:
+    """Read the elements that `pointer` names: a scalar for a pointer, a tile for a tile of pointers.
+
+    Where `mask` (i1, broadcast to the pointers) is false nothing is read and the element is `other` (cast to the element type and
+    broadcast; 0 without one). `cache_modifier` is "", ".ca", ".cg", ".cs", ".cv"; `eviction_policy` "", "evict_first",
+    "evict_last", "evict_normal". A bool is read as a byte, any nonzero value being true.
+    """
+    b = current_builder("load")
+    p, pt = _pointer(pointer, "load")
+    _no_block_pointer("load", boundary_check, padding_option)
+    m = _mask(mask, p, "load")
+    if other is not None and m is None:
+        fail("bad-argument", "load: other= without mask= is never used", "give the mask that says where it applies")
+    shape = shape_of(p.type)
+    if m is not None:
+        shape = semantic.broadcast_shapes(shape, shape_of(m.type), "load: mask")
+        p, m = semantic.broadcast_to(p, shape), semantic.broadcast_to(m, shape)
+    o = None
+    if other is not None:
+        raw = operand(other, "load: other")
+        if isinstance(raw, (int, float)) and not (isinstance(raw, float) and not pt.pointee.is_floating()):
+            o = semantic.to_shape_and_dtype(raw, shape, pt.pointee, "load: other")
+        else:
+            o = semantic.broadcast_to(semantic.cast(semantic.to_value(raw), pt.pointee), shape, "load: other")
+    eviction = const_str(eviction_policy or "", "load: eviction_policy", _EVICTION)
+    cache = _cache(cache_modifier, _CACHE_LOAD, "load")
+    return tensor(b.insert(LoadOp(p, m, o, cache, eviction, const_bool(volatile, "load: volatile"), loc=b.loc)).result)
+
+
+@method
+def store(
+    pointer: tensor,
+    value: TensorLike,
+    mask: TensorLike | None = None,
+    boundary_check: tuple[int, ...] = (),
+    cache_modifier: str = "",
+    eviction_policy: str = "",
+) -> None:
+    """Write `value` (cast to the element type, broadcast to the pointers) where `mask` (i1) is true.
+
+    `cache_modifier` is "", ".wb", ".cg", ".cs", ".wt". Two elements that go to one address leave either.
+    """
+    b = current_builder("store")
+    p, pt = _pointer(pointer, "store")
+    _no_block_pointer("store", boundary_check)
+    m = _mask(mask, p, "store")
+    raw = operand(value, "store: value")
+    shape = semantic.broadcast_shapes(shape_of(p.type), semantic.operand_shape(raw), "store: value")
+    if m is not None:
+        shape = semantic.broadcast_shapes(shape, shape_of(m.type), "store: mask")
+    if shape != shape_of(p.type):
+        p = semantic.broadcast_to(p, shape)
+    if isinstance(raw, (bool, int)) or (isinstance(raw, float) and pt.pointee.is_floating()):
+        v = semantic.to_shape_and_dtype(raw, shape, pt.pointee, "store: value")
+    else:
+        v = semantic.broadcast_to(semantic.cast(semantic.to_value(raw), pt.pointee), shape, "store: value")
+    if m is not None:
+        m = semantic.broadcast_to(m, shape)
+    eviction = const_str(eviction_policy or "", "store: eviction_policy", _EVICTION)
+    b.insert(StoreOp(p, v, m, _cache(cache_modifier, _CACHE_STORE, "store"), eviction, loc=b.loc))
