@@ -117,6 +117,16 @@ def _stays(op: OpBase) -> bool:
     return _is_pure(op)
 
 
+def _attached(block: Block, body: Block) -> bool:
+    """Whether a block still belongs to the function: an op around it may have been erased in this sweep."""
+    while block is not body:
+        op = block.parent_op
+        if op is None or op.parent is None:
+            return False
+        block = op.parent
+    return True
+
+
 def apply_patterns(function: Function, patterns: dict[str, Sequence[Pattern]], limit: int = 32) -> bool:
     """Offer every op to the patterns listed under its name (or under "*") until none applies, in sweeps over the
     function.
@@ -128,6 +138,8 @@ def apply_patterns(function: Function, patterns: dict[str, Sequence[Pattern]], l
     for sweep in range(limit):
         changed = False
         for block in list(walk_blocks(function.block)):
+            if not _attached(block, function.block):
+                continue
             for op in list(block.ops):
                 for pattern in (*patterns.get(op.spec.name, ()), *everywhere):
                     if op.parent is not None and pattern(op):
