@@ -456,12 +456,28 @@ class LaneBuilder(ABC):
         """All threads of the CTA meet; shared memory is ordered."""
 
     @abstractmethod
+    def warp_barrier(self) -> None:
+        """The lanes of a warp meet; shared memory is ordered between them."""
+
+    @abstractmethod
     def trap(self, guard: Lane | None, text: str) -> None:
         """Stop the grid with an error where `guard` is true; `text` says why, for readers of the emitted text."""
 
     @abstractmethod
     def register(self, lane: Lane) -> Reg:
         """The lane in a register of its own type (constants and offsets are materialised)."""
+
+    @abstractmethod
+    def word(self, lanes: Tile) -> Reg | Imm:
+        """Neighbouring narrow elements (32 bits of them) as one packed operand."""
+
+    @abstractmethod
+    def word_lane(self, lanes: Tile) -> Lane:
+        """Narrow elements, at most 32 bits of them, as a u32 lane with the first lowest."""
+
+    @abstractmethod
+    def unword(self, word: Lane, dtype: Element, count: int) -> list[Lane]:
+        """The elements of a u32 lane that `word_lane` made."""
 
     @abstractmethod
     def parameter(self, dtype: Element) -> Reg:

@@ -116,6 +116,8 @@ class Lowering:
         self.b = builder
         self.lanes: dict[Value, Tile] = {}
         self.shared: dict[Value, Shared] = {}
+        self.inflight: dict[Value, Inflight] = {}
+        self.in_combine = 0
         self.blocks: list[Block] = [builder.block]
         self.breaks: list[Frame] = []
         self.continues: list[Frame] = []

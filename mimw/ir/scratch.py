@@ -27,14 +27,22 @@ def scratch_bytes(op: OpBase) -> int:
         layout = _layout(op.srcs[0])
         if layout is None:
             return 0
-        sizes = reduce_regions(reduce_plan(layout, op.axis), layout, [element_bits(v) // 8 for v in op.srcs])
-        return sum(sizes)
+        return sum(reduce_regions(reduce_plan(layout, op.axis), layout, _slot_sizes(op.srcs, layout, op.axis)))
     if isinstance(op, ScanOp):
         layout = _layout(op.srcs[0])
         if layout is None:
             return 0
-        return sum(scan_regions(layout, op.axis, op.reverse, [element_bits(v) // 8 for v in op.srcs]))
+        return sum(scan_regions(layout, op.axis, op.reverse, _slot_sizes(op.srcs, layout, op.axis)))
     return 0
+
+
+def _slot_sizes(srcs: list[Value], layout: Layout, axis: int) -> list[int]:
+    """Bytes of an element of each source; where the axis has holes, one more for the flag that a partial result may need."""
+    t = srcs[0].type
+    sizes = [element_bits(v) // 8 for v in srcs]
+    if isinstance(t, TensorType) and layout.shape_padded[axis] != t.shape[axis]:
+        sizes.append(1)
+    return sizes
 
 
 def element_bits(value: Value) -> int:

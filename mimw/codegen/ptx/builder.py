@@ -71,7 +71,7 @@ def _opcode_table() -> dict[tuple[str, str], str]:
     return table
 
 
-OPCODES = _opcode_table()
+OPCODES = {**_opcode_table(), ("subsat", "i32"): "sub.sat.s32"}
 
 
 class PtxBuilder(LaneBuilder):
@@ -589,6 +589,29 @@ class PtxBuilder(LaneBuilder):
 
     def barrier(self) -> None:
         self.emit("bar.sync", [Imm(0)])
+
+    def warp_barrier(self) -> None:
+        self.emit("bar.warp.sync", [Imm(-1)])
+
+    def word(self, lanes: Tile) -> Reg | Imm:
+        return self.pack(lanes)
+
+    def word_lane(self, lanes: Tile) -> Lane:
+        if len(lanes) > 1:
+            return Lane(U32, self.packed(lanes))
+        if lanes[0].reg is None:
+            return self.const(U32, lanes[0].off & ((1 << bits_of(lanes[0].dtype)) - 1))
+        return self.pure("cvt.u32.u16", U32, [self.register(lanes[0])], LANE)
+
+    def unword(self, word: Lane, dtype: Element, count: int) -> list[Lane]:
+        if count > 1:
+            reg = self.register(word)
+            return [Lane(dtype, reg, 0, i) for i in range(count)]
+        narrow = self.pure("cvt.u16.u32", dtype, [self.register(word)], LANE)
+        if bits_of(dtype) == 8:
+            signed = isinstance(dtype, DType) and dtype.kind == "int"
+            return [self.pure("cvt.s16.s8" if signed else "cvt.u16.u8", dtype, [self._reg_of(narrow)], LANE)]
+        return [narrow]
 
     def trap(self, guard: Lane | None, text: str) -> None:
         self.comment(text)

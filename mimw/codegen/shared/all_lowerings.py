@@ -1,5 +1,5 @@
 """Imports every family, so that the table of lowerings is full."""
 
-from mimw.codegen.shared import casts, control, elementwise, memory, tensor
+from mimw.codegen.shared import casts, control, convert, elementwise, memory, reduce, tensor
 
-__all__ = ["casts", "control", "elementwise", "memory", "tensor"]
+__all__ = ["casts", "control", "convert", "elementwise", "memory", "reduce", "tensor"]

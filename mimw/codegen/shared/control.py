@@ -1,22 +1,477 @@
-"""Lowerings of control flow: loops, branches, inlined bodies, and their exits, to blocks with parameters.
+"""Lowerings of control flow: loops, branches, inlined bodies and their exits, to blocks with parameters.
 
-A carried tile is one parameter a register; integers and pointers that share a register and differ by constants, in and out of the
-loop, are carried once.
+A carried tile is one parameter a register (packed elements stay packed). Integer and pointer tiles whose registers differ by
+constants, and which a loop only moves as a whole, are carried as one parameter for each distinct base.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.lowering import Lowering, lowers
+from mimw.codegen.lane_builder import CTA, LANE, Lane, LaneBuilder, Tile, as_u32, bits_of, is_integer
+from mimw.codegen.lowering import Frame, Inflight, Lowering, Shared, lowers
+from mimw.codegen.machine import Block, Edge, Imm, Reg
+from mimw.codegen.shared.tensor import register_count
+from mimw.diagnostics import InternalError
+from mimw.ir.core import Block as IrBlock
+from mimw.ir.core import OpBase, Value
+from mimw.ir.types import I1, I32, U32, U64, DType, InflightType, MemDescType, TensorType, Type, element_of
+
+# ------------------------------------------------------------------------------------------------------------------- carried values
+
+
+class Slot:
+    """How one value is carried: its parameters, the lanes that read them, and for shared bases each lane's (parameter, constant)."""
+
+    __slots__ = ("affine", "lanes", "params", "type")
+
+    def __init__(self, type: Type, params: list[Reg], lanes: list[Lane], affine: list[tuple[int, int]] | None) -> None:
+        self.type = type
+        self.params = params
+        self.lanes = lanes
+        self.affine = affine
+
+
+class Carry:
+    """The parameters of a block for a list of values."""
+
+    __slots__ = ("params", "slots")
+
+    def __init__(self, ctx: Lowering, types: list[Type], names: list[str], like: list[Tile | None]) -> None:
+        """`like[i]`, where given, is a tile whose shared bases value i has too."""
+        self.slots = [_slot(ctx, t, name, tile) for t, name, tile in zip(types, names, like, strict=True)]
+        self.params = [p for s in self.slots for p in s.params]
+
+    def bind(self, ctx: Lowering, values: list[Value]) -> None:
+        """Let the values live in the parameters."""
+        for slot, value in zip(self.slots, values, strict=True):
+            bind(ctx, value, slot)
+
+    def arguments(self, ctx: Lowering, values: list[Value]) -> list[Reg | Imm]:
+        """The arguments of a jump that gives the parameters these values."""
+        out: list[Reg | Imm] = []
+        for slot, value in zip(self.slots, values, strict=True):
+            out += _slot_arguments(ctx, slot, value)
+        return out
+
+
+def bind(ctx: Lowering, value: Value, slot: Slot) -> None:
+    """Say that a value lives in a slot's parameters."""
+    if isinstance(slot.type, MemDescType):
+        ctx.shared[value] = Shared(slot.lanes[0])
+    elif isinstance(slot.type, InflightType):
+        ctx.inflight[value] = Inflight(slot.lanes)
+    else:
+        ctx.set(value, slot.lanes)
+
+
+def _slot(ctx: Lowering, t: Type, name: str, like: Tile | None) -> Slot:
+    b = ctx.b
+    b.hint = name or b.hint
+    if isinstance(t, MemDescType):
+        reg = b.parameter(U32)
+        return Slot(t, [reg], [Lane(U32, reg, uniform=CTA)], None)
+    tile = t.tensor if isinstance(t, InflightType) else t
+    dtype = element_of(tile)
+    count = tile.layout.num_regs if isinstance(tile, TensorType) and tile.layout is not None else 1
+    uniform = CTA if count == 1 and not isinstance(tile, TensorType) and not ctx.in_combine else LANE
+    if like is not None and is_integer(dtype):
+        return _affine_slot(b, t, dtype, like, uniform)
+    per = 32 // bits_of(dtype) if dtype is not I1 and bits_of(dtype) < 32 else 1
+    if per > 1 and count % per == 0:
+        words = [b.parameter(U32) for _ in range(count // per)]
+        return Slot(t, words, [Lane(dtype, words[i // per], 0, i % per) for i in range(count)], None)
+    params = [b.parameter(dtype) for _ in range(count)]
+    return Slot(t, params, [Lane(dtype, p, uniform=uniform) for p in params], None)
+
+
+def _affine_slot(b: LaneBuilder, t: Type, dtype: Any, like: Tile, uniform: int) -> Slot:
+    params: list[Reg] = []
+    index: dict[Reg | None, tuple[int, int]] = {}
+    affine: list[tuple[int, int]] = []
+    lanes: list[Lane] = []
+    for lane in like:
+        at = index.get(lane.reg)
+        if at is None:
+            at = index[lane.reg] = (len(params), lane.off)
+            params.append(b.parameter(dtype))
+        step = lane.off - at[1]
+        affine.append((at[0], step))
+        lanes.append(Lane(dtype, params[at[0]], step, uniform=uniform))
+    return Slot(t, params, lanes, affine)
+
+
+def _slot_arguments(ctx: Lowering, slot: Slot, value: Value) -> list[Reg | Imm]:
+    b = ctx.b
+    if isinstance(slot.type, MemDescType):
+        return [argument(b, ctx.shared[value].address)]
+    if isinstance(slot.type, InflightType):
+        tile: Tile = ctx.inflight[value].lanes
+    else:
+        tile = ctx.tile(value)
+    if slot.affine is not None:
+        return _affine_arguments(b, slot, tile)
+    per = len(tile) // len(slot.params)
+    if per > 1:
+        return [b.word(tile[i : i + per]) for i in range(0, len(tile), per)]
+    return [argument(b, x) for x in tile]
+
+
+def _affine_arguments(b: LaneBuilder, slot: Slot, tile: Tile) -> list[Reg | Imm]:
+    first: list[Lane | None] = [None] * len(slot.params)
+    assert slot.affine is not None
+    for lane, (index, step) in zip(tile, slot.affine, strict=True):
+        start = b.plus(lane, -step)
+        known = first[index]
+        if known is None:
+            first[index] = start
+        elif known.key() != start.key():
+            raise InternalError("a carried tile lost its shared bases", b.loc)
+    return [argument(b, x) for x in first if x is not None]
+
+
+def argument(b: LaneBuilder, lane: Lane) -> Reg | Imm:
+    """A lane as the argument of a jump."""
+    if lane.reg is not None:
+        return b.register(lane)
+    if lane.dtype is I1:
+        return Imm(-lane.off)
+    if isinstance(lane.dtype, DType) and lane.dtype.kind == "float" and lane.dtype.bits >= 32:
+        return Imm(lane.off, lane.dtype.name)
+    return Imm(lane.off)
+
+
+_MOVES = {"memory.ptr_add": (0,), "arith.add": (0, 1), "arith.sub": (0,)}
+
+
+def _only_moves(value: Value, arg: Value) -> bool:
+    """Whether a value is `arg` plus what is the same for all its elements."""
+    while value is not arg:
+        op = value.defining_op
+        if op is None or op.name not in _MOVES:
+            return False
+        for i in _MOVES[op.name]:
+            other = op.operands[1 - i]
+            same = not isinstance(other.type, TensorType) or (
+                other.defining_op is not None and other.defining_op.name in ("tensor.splat", "arith.constant")
+            )
+            if same:
+                value = op.operands[i]
+                break
+        else:
+            return False
+    return True
+
+
+def _exits(block: IrBlock, found: dict[str, list[list[Value]]]) -> None:
+    """The values of every yield, continue and break that belong to a loop's body."""
+    for op in block.ops:
+        if op.name in ("control.continue", "control.break"):
+            found[op.name].append(list(op.operands))
+        elif op.name not in ("control.for", "control.while"):
+            for region in op.regions:
+                _exits(region.block, found)
+
+
+def _shared_bases(ctx: Lowering, op: Any, args: list[Value]) -> list[Tile | None]:
+    """For each carried value the tile whose bases it shares all through the loop, or None."""
+    found: dict[str, list[list[Value]]] = {"control.continue": [], "control.break": []}
+    _exits(op.body.block, found)
+    last = op.body.block.terminator
+    nexts = found["control.continue"] + found["control.break"]
+    if last is not None and last.name == "control.yield":
+        nexts.append(list(last.operands))
+    out: list[Tile | None] = []
+    for i, (init, arg) in enumerate(zip(op.inits, args, strict=True)):
+        t = init.type
+        fits = isinstance(t, TensorType) and is_integer(t.element) and all(_only_moves(n[i], arg) for n in nexts)
+        out.append(ctx.tile(init) if fits else None)
+    return out
+
+
+# ----------------------------------------------------------------------------------------------------------------------- regions
+
+
+def run_region(ctx: Lowering, block: IrBlock) -> list[Value] | None:
+    """Lower a region's ops; the values that it yields, or None when it leaves otherwise (break, continue, return)."""
+    ops = block.ops
+    for op in ops[:-1]:
+        ctx.lower(op)
+        if not ctx.live:
+            return None
+    last = ops[-1]
+    if last.name == "control.yield":
+        return list(last.operands)
+    ctx.lower(last)
+    return None
+
+
+def _to_frame(ctx: Lowering, frame: Frame, values: list[Value]) -> None:
+    frame.reached = True
+    ctx.jump(frame.block, frame.carry.arguments(ctx, values))
+
+
+@lowers("control.break")
+def lower_break(ctx: Lowering, op: Any) -> None:
+    """Leave the innermost loop."""
+    _to_frame(ctx, ctx.breaks[-1], op.values)
+
+
+@lowers("control.continue")
+def lower_continue(ctx: Lowering, op: Any) -> None:
+    """Next trip of the innermost loop."""
+    _to_frame(ctx, ctx.continues[-1], op.values)
 
 
 @lowers("control.return")
 def lower_return(ctx: Lowering, op: Any) -> None:
     """Leave the innermost inlined body, or the kernel."""
-    if not ctx.returns:
+    if ctx.returns:
+        _to_frame(ctx, ctx.returns[-1], op.values)
+    else:
         ctx.leave()
+
+
+@lowers("control.unreachable")
+def lower_unreachable(ctx: Lowering, op: Any) -> None:
+    """Nothing comes here."""
+    ctx.leave()
+
+
+@lowers("control.if")
+def lower_if(ctx: Lowering, op: Any) -> None:
+    """Two ways, one block after them."""
+    b = ctx.b
+    cond = ctx.scalar(op.cond)
+    regions = [r.block for r in op.regions]
+    if cond.reg is None:
+        values = run_region(ctx, regions[0 if cond.off else 1])
+        if values is not None:
+            for result, value in zip(op.outs, values, strict=True):
+                alias(ctx, result, value)
         return
-    frame = ctx.returns[-1]
-    frame.reached = True
-    ctx.jump(frame.block, frame.carry.arguments(ctx, op.values))
+    carry = Carry(ctx, [r.type for r in op.outs], [r.name for r in op.outs], [None] * len(op.outs))
+    merge = Block("endif", carry.params)
+    sides = [Block("then"), Block("else")]
+    empty = [len(r.ops) == 1 and r.ops[0].name == "control.yield" for r in regions]
+    edges: list[Edge] = []
+    for side, region, trivial in zip(sides, regions, empty, strict=True):
+        edges.append(Edge(merge, carry.arguments(ctx, list(region.ops[0].operands))) if trivial else Edge(side, []))
+    ctx.branch(cond, edges[0], edges[1])
+    reached = any(empty)
+    for side, region, trivial in zip(sides, regions, empty, strict=True):
+        if trivial:
+            continue
+        mark = b.open_scope()
+        ctx.place(side)
+        values = run_region(ctx, region)
+        if values is not None:
+            reached = True
+            ctx.jump(merge, carry.arguments(ctx, values))
+        b.close_scope(mark)
+    if reached:
+        ctx.place(merge)
+        carry.bind(ctx, op.outs)
+    else:
+        ctx.live = False
+
+
+def alias(ctx: Lowering, result: Value, value: Value) -> None:
+    """Let a result be another value."""
+    if isinstance(value.type, MemDescType):
+        ctx.shared[result] = ctx.shared[value]
+    elif isinstance(value.type, InflightType):
+        ctx.inflight[result] = ctx.inflight[value]
+    else:
+        ctx.set(result, ctx.tile(value))
+
+
+@lowers("control.inlined")
+def lower_inlined(ctx: Lowering, op: Any) -> None:
+    """The body; its returns go to the block after it."""
+    b = ctx.b
+    carry = Carry(ctx, [r.type for r in op.outs], [r.name for r in op.outs], [None] * len(op.outs))
+    frame = Frame(Block("return", carry.params), carry)
+    saved = ctx.breaks, ctx.continues
+    ctx.breaks, ctx.continues = [], []
+    ctx.returns.append(frame)
+    mark = b.open_scope()
+    ctx.run_block(op.body.block)
+    b.close_scope(mark)
+    ctx.returns.pop()
+    ctx.breaks, ctx.continues = saved
+    if frame.reached:
+        ctx.place(frame.block)
+        carry.bind(ctx, op.outs)
+    else:
+        ctx.live = False
+
+
+# ------------------------------------------------------------------------------------------------------------------------- loops
+
+
+class Trips:
+    """How a `for` counts: whether it runs at all, the first counter, and the step at the end of a trip."""
+
+    __slots__ = ("counted", "limit", "lower", "runs", "step")
+
+    def __init__(self, ctx: Lowering, lower: Lane, upper: Lane, step: Lane) -> None:
+        b = ctx.b
+        self.lower = lower
+        self.step = step
+        self.counted: Lane | None = None
+        self.limit: Lane | None = None
+        if step.reg is None and lower.dtype is I32:
+            self.runs = b.compare("lt" if step.off > 0 else "gt", lower, upper)
+            if upper.reg is None:
+                self.limit = b.const(I32, max(-(1 << 31), min((1 << 31) - 1, upper.off - step.off)))
+            else:
+                self.limit = b.op("subsat", I32, upper, step)
+        else:
+            self.runs, self.counted = _trip_count(b, lower, upper, step)
+
+    def next(self, b: LaneBuilder, iv: Lane, left: Lane | None) -> tuple[Lane, Lane, Lane | None]:
+        """(whether another trip follows, its induction value, trips left after it)."""
+        again = b.plus(iv, self.step.off) if self.step.reg is None and is_integer(iv.dtype) else b.add(iv, self.step)
+        if left is None:
+            assert self.limit is not None
+            return b.compare("lt" if self.step.off > 0 else "gt", iv, self.limit), again, None
+        return b.compare("gt", left, b.const(left.dtype, 1)), again, b.op("sub", left.dtype, left, b.const(left.dtype, 1))
+
+
+def _trip_count(b: LaneBuilder, lower: Lane, upper: Lane, step: Lane) -> tuple[Lane, Lane]:
+    """(runs at all, number of trips as unsigned): no sum here can wrap, whatever the bounds."""
+    dtype = lower.dtype
+    assert isinstance(dtype, DType)
+    wide = U64 if dtype.bits == 64 else U32
+
+    def unsigned(x: Lane) -> Lane:
+        if dtype.bits >= 32:
+            return b.bitcast(x, wide)
+        return b.convert("int", x, wide) if x.reg is not None else b.const(wide, x.off)
+
+    up_runs = b.compare("lt", lower, upper)
+    distance = b.sub(unsigned(upper), unsigned(lower))
+    stride = unsigned(step)
+    runs = up_runs
+    if dtype.kind == "int":
+        up = b.compare("gt", step, b.const(dtype, 0))
+        runs = b.select(up, up_runs, b.compare("gt", lower, upper))
+        zero = b.const(wide, 0)
+        distance = b.select(up, distance, b.sub(zero, distance))
+        stride = b.select(up, stride, b.sub(zero, stride))
+    count = b.plus(b.op("div", wide, b.plus(distance, -1), stride), 1)
+    return runs, count
+
+
+@lowers("control.for")
+def lower_for(ctx: Lowering, op: Any) -> None:
+    """A loop that tests at its end; the first test stands before it."""
+    b = ctx.b
+    iv_arg, *args = op.body.block.args
+    trips = Trips(ctx, ctx.scalar(op.lower), ctx.scalar(op.upper), ctx.scalar(op.step))
+    types, names = [a.type for a in args], [a.name or r.name for a, r in zip(args, op.outs, strict=True)]
+    bases = _shared_bases(ctx, op, args)
+    carry = Carry(ctx, types, names, bases)
+    b.hint = iv_arg.name or "i"
+    iv_reg = b.parameter(iv_arg.type)
+    iv = Lane(iv_arg.type, iv_reg, uniform=CTA)
+    head = [iv_reg]
+    start: list[Reg | Imm] = [argument(b, trips.lower)]
+    left: Lane | None = None
+    if trips.counted is not None:
+        b.hint = "trips"
+        left = Lane(trips.counted.dtype, b.parameter(trips.counted.dtype), uniform=CTA)
+        assert left.reg is not None
+        head.append(left.reg)
+        start.append(argument(b, trips.counted))
+    body = Block("loop", [*head, *carry.params])
+    body.nounroll = op.unroll == 1
+    leave = Carry(ctx, types, [r.name or n for r, n in zip(op.outs, names, strict=True)], bases)
+    exit_frame = Frame(Block("endloop", leave.params), leave)
+    inits = carry.arguments(ctx, op.inits)
+    ctx.branch(trips.runs, Edge(body, [*start, *inits]), Edge(exit_frame.block, leave.arguments(ctx, op.inits)))
+    mark = b.open_loop()
+    ctx.place(body)
+    ctx.set(iv_arg, [iv])
+    carry.bind(ctx, args)
+    values = _run_body(ctx, op.body.block, exit_frame, lambda: Carry(ctx, types, names, bases))
+    if values is not None:
+        more, again, rest = trips.next(b, iv, left)
+        b.hint = iv_arg.name or "i"
+        following: list[Reg | Imm] = [argument(b, again)]
+        if rest is not None:
+            following.append(argument(b, rest))
+        following += _carried(ctx, carry, values)
+        ctx.branch(more, Edge(body, following), Edge(exit_frame.block, _carried(ctx, leave, values)))
+    b.close_loop(mark)
+    ctx.place(exit_frame.block)
+    leave.bind(ctx, op.outs)
+
+
+def _carried(ctx: Lowering, carry: Carry, values: list[Value] | Carry) -> list[Reg | Imm]:
+    """Arguments from IR values, or from the parameters of another carry of the same shape."""
+    if isinstance(values, Carry):
+        return [p for s in values.slots for p in s.params]
+    return carry.arguments(ctx, values)
+
+
+def _run_body(ctx: Lowering, block: IrBlock, exit_frame: Frame, make: Any) -> list[Value] | Carry | None:
+    """Lower a loop's body with its exits; the next carried values, as IR values or parameters of the latch."""
+    continues = _has_continue(block)
+    latch = make() if continues else None
+    frame = Frame(Block("continue", latch.params if latch is not None else []), latch)
+    ctx.breaks.append(exit_frame)
+    ctx.continues.append(frame)
+    values = run_region(ctx, block)
+    ctx.breaks.pop()
+    ctx.continues.pop()
+    if not frame.reached:
+        return values
+    if values is not None:
+        ctx.jump(frame.block, frame.carry.arguments(ctx, values))
+    ctx.place(frame.block)
+    return frame.carry
+
+
+def _has_continue(block: IrBlock) -> bool:
+    found: dict[str, list[list[Value]]] = {"control.continue": [], "control.break": []}
+    _exits(block, found)
+    return bool(found["control.continue"])
+
+
+@lowers("control.while")
+def lower_while(ctx: Lowering, op: Any) -> None:
+    """The condition stands in the loop's head."""
+    b = ctx.b
+    args = op.body.block.args
+    types, names = [a.type for a in args], [a.name or r.name for a, r in zip(args, op.outs, strict=True)]
+    bases = _shared_bases(ctx, op, args)
+    carry = Carry(ctx, types, names, bases)
+    head = Block("while", carry.params)
+    head.nounroll = True
+    leave = Carry(ctx, types, [r.name or n for r, n in zip(op.outs, names, strict=True)], bases)
+    exit_frame = Frame(Block("endwhile", leave.params), leave)
+    ctx.jump(head, carry.arguments(ctx, op.inits))
+    mark = b.open_loop()
+    ctx.place(head)
+    condition = op.condition.block
+    carry.bind(ctx, condition.args)
+    carry.bind(ctx, args)
+    found = run_region(ctx, condition)
+    if found is None:
+        raise InternalError("the condition of a while does not yield", op.loc)
+    body = Block("body")
+    ctx.branch(ctx.scalar(found[0]), Edge(body, []), Edge(exit_frame.block, leave.arguments(ctx, list(args))))
+    ctx.place(body)
+    values = _run_body(ctx, op.body.block, exit_frame, lambda: Carry(ctx, types, names, bases))
+    if values is not None:
+        ctx.jump(head, _carried(ctx, carry, values))
+    b.close_loop(mark)
+    ctx.place(exit_frame.block)
+    leave.bind(ctx, op.outs)
+
+
+UNSIGNED = as_u32
+COUNT = register_count
+OP = OpBase
