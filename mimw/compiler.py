@@ -135,7 +135,7 @@ def compile_module(
                 asm["layouts"] = print_ir(module)
         entry = entry_name(fn.name)
         with times.stage("emit"):
-            ptx = emit(module, target, known, entry)
+            ptx = emit(module, target, known, {"entry": entry, "maxnreg": fn.options.get("maxnreg", 0)})
         with times.stage("print ptx"):
             asm["ptx"] = print_module(ptx)
     except (CompilationError, InternalError):

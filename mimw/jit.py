@@ -21,6 +21,7 @@ from mimw.diagnostics import LaunchError
 from mimw.frontend.source import KernelFunction
 from mimw.frontend.trace import Arg, Const, Signature, dependencies
 from mimw.ir.types import DTYPES, I1, I32, I64, U64, DType, PointerType
+from mimw.language.core import constexpr
 from mimw.runtime import cache as disk
 from mimw.runtime import driver_api
 from mimw.runtime.arrays import ArrayInfo, describe
@@ -49,7 +50,15 @@ class Kernel(KernelFunction):
     """A function under `@mimw.kernel`. ``kernel[grid](*args, **options)`` launches; `compile` needs no device."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
-        super().__init__(fn)
+        code = fn.__code__
+        self.fn = fn
+        self.name = fn.__name__
+        self.__doc__ = fn.__doc__
+        self.parameter_names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        self.constexpr_flags = tuple(_is_constexpr(fn.__annotations__.get(n)) for n in self.parameter_names)
+        positional = code.co_varnames[: code.co_argcount]
+        self.defaults = dict(zip(reversed(positional), reversed(fn.__defaults__ or ()), strict=False))
+        self.defaults.update(fn.__kwdefaults__ or {})
         self._compiled: dict[Any, CompiledKernel] = {}
         self._traced: dict[Any, Any] = {}
         self._lock = threading.RLock()
@@ -135,15 +144,15 @@ class Kernel(KernelFunction):
 
     def signature(self, key: tuple[Any, ...], values: list[Any]) -> Signature:
         """The frontend's signature for a specialisation."""
-        specs: list[Arg | Const] = []
-        for k, v in zip(key, values, strict=True):
+        specs: dict[str, Arg | Const] = {}
+        for name, k, v in zip(self.parameter_names, key, values, strict=True):
             if k[0] == "c":
-                specs.append(Const(v))
+                specs[name] = Const(v)
             elif k[0] == "p":
-                specs.append(Arg(PointerType(DTYPES[k[1]]), POINTER_DIVISOR if k[2] else 1))
+                specs[name] = Arg(PointerType(DTYPES[k[1]]), POINTER_DIVISOR if k[2] else 1)
             else:
-                specs.append(Arg(DTYPES[k[1]], INTEGER_DIVISOR if k[2] else 1))
-        return Signature(specs)
+                specs[name] = Arg(DTYPES[k[1]], INTEGER_DIVISOR if k[2] else 1)
+        return specs
 
     # Compilation
 
@@ -298,6 +307,11 @@ def assembler_version() -> str:
     return f"driver {driver_api.driver_version()}" if driver_api.available() else "none"
 
 
+def _is_constexpr(annotation: Any) -> bool:
+    """Whether a parameter's annotation says constexpr: the class itself, or its name in a string (postponed annotations)."""
+    return annotation is constexpr or (isinstance(annotation, str) and annotation.split(".")[-1] == "constexpr")
+
+
 def _is_meta(v: Any) -> bool:
     """Values that are constants wherever they stand: dtypes, kernels, strings, tuples."""
     return isinstance(v, (DType, KernelFunction, str, tuple))
@@ -356,17 +370,17 @@ def parse_signature(kernel: Kernel, signature: Any, constants: dict[str, Any]) -
     unknown = [n for n in (*signature, *constants) if n not in names]
     if unknown:
         raise kernel._refuse("launch-signature", f"has no parameter {unknown[0]!r}; it has {', '.join(names)}")
-    specs: list[Arg | Const] = []
+    specs: dict[str, Arg | Const] = {}
     for name, is_constexpr in zip(names, flags, strict=True):
         if name in constants:
-            specs.append(Const(constants[name]))
+            specs[name] = Const(constants[name])
         elif name in signature:
-            specs.append(_parse_type(kernel, name, signature[name]) if not is_constexpr else Const(signature[name]))
+            specs[name] = Const(signature[name]) if is_constexpr else _parse_type(kernel, name, signature[name])
         elif name in kernel.defaults:
-            specs.append(Const(kernel.defaults[name]))
+            specs[name] = Const(kernel.defaults[name])
         else:
             raise kernel._refuse("launch-signature", f"misses the {'value' if is_constexpr else 'type'} of {name!r}")
-    return Signature(specs)
+    return specs
 
 
 _TYPE_NAMES = {

@@ -22,6 +22,7 @@ from mimw.ir.ops.control import ForOp, IfOp, InlinedOp, WhileOp, YieldOp
 from mimw.ir.ops.memory import LoadOp, LocalAllocOp, LocalViewOp
 from mimw.ir.ops.mma import AsInflightOp, AsyncDotOp, AsyncDotWaitOp, DotOp
 from mimw.ir.ops.tensor import SplatOp
+from mimw.ir.rewriter import clone
 from mimw.ir.types import I1, I32, MemDescType, TensorType, Type, element_of
 from mimw.passes.facts import Facts, compute
 from mimw.target import Target
@@ -328,16 +329,16 @@ def _from(v: Value, buffers: set[Value]) -> bool:
 
 
 def _clone(op: OpBase, mapping: dict[Value, Value], types: list[Type] | None = None) -> OpBase:
-    """A copy of an op (regions too) on mapped operands; results keep their types."""
-    from_types = types if types is not None else [_retyped(r.type, op, mapping) for r in op.results]
-    return clone_op(op, mapping, from_types)
+    """A copy of an op on mapped operands; `types` replace the results' types."""
+    copy = clone(op, mapping)
+    for i, r in enumerate(copy.results):
+        r.type = types[i] if types is not None else _retyped(r.type, copy)
+    return copy
 
 
-def _retyped(t: Type, op: OpBase, mapping: dict[Value, Value]) -> Type:
+def _retyped(t: Type, op: OpBase) -> Type:
     """A view of a ring's slot keeps the ring's allocation shape; everything else keeps its type."""
-    if isinstance(t, MemDescType) and op.operands and op.operands[0] in mapping:
-        src = mapping[op.operands[0]].type
-        if isinstance(src, MemDescType):
-            return MemDescType(t.shape, t.dtype, t.space, t.layout, src.alloc_shape)
+    src = op.operands[0].type if op.operands else None
+    if isinstance(t, MemDescType) and isinstance(src, MemDescType):
+        return MemDescType(t.shape, t.dtype, t.space, t.layout, src.alloc_shape)
     return t
-
