@@ -79,7 +79,7 @@ def _cases_of(path: Path) -> Iterator[Case]:
         for values in itertools.product(*[v for _, v in each]):
             text = body
             for (variable, _), value in zip(each, values, strict=True):
-                text = re.sub(rf"\${variable}\b", value, text)
+                text = text.replace(f"${variable}", value)
             runs = [m[1] for m in re.finditer(r"^// run: (.*)$", text, re.M)]
             assert runs, f"{path.name}: case {name} has no run line"
             suffix = "-".join(values)
