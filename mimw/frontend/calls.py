@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import math
 from collections.abc import Callable
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
@@ -16,9 +15,9 @@ from mimw.frontend.expressions import BoundKernel, get_attribute, is_constant, i
 from mimw.frontend.scope import Frame
 from mimw.frontend.source import KernelFunction, source_of
 from mimw.frontend.tracer import Flow, NeedsRegion, Tracer
-from mimw.ir.types import DType, PointerType
 from mimw.language import control, semantic
 from mimw.language.core import METHODS, constexpr, explain, tensor
+from mimw.language.not_yet import NotYet
 
 MAX_DEPTH = 64
 
@@ -45,6 +44,8 @@ def call(t: Tracer, fn: Any, args: list[Any], kwargs: dict[str, Any], node: ast.
         return inline(t, fn.fn, args, kwargs, node)
     if isinstance(fn, BoundKernel):
         return inline(t, fn.kernel.fn, [fn.receiver, *args], kwargs, node)
+    if isinstance(fn, NotYet):
+        return fn(*args, **kwargs)
     if isinstance(fn, tensor):
         t.error("not-callable", f"{explain(fn)} is not a function", node)
     if is_language(fn):
@@ -123,20 +124,14 @@ def inline(t: Tracer, fn: Callable[..., Any], args: list[Any], kwargs: dict[str,
     names = bind(t, fn, args, kwargs, node)
     if t.depth >= MAX_DEPTH or _active(t, fn) > 8:
         t.error("recursion", f"{fn.__name__} calls itself without end", node, "kernels are inlined: recursion must end at compile time")
-    block, count = t.builder.block, len(t.builder.block.ops)
-    state = t.capture()
-    printed = len(t.printed)
+    mark = t.mark()
     try:
         return run(t, fn, names, site, False)
     except NeedsRegion as e:
         if e.frame.fn is not fn or e.frame.site is not site:
             raise
-    t.rollback(block, count, state)
-    del t.printed[printed:]
+    t.rollback(mark)
     return run(t, fn, names, site, True)
-
-
-_STACK: list[Any] = []
 
 
 def _active(t: Tracer, fn: Callable[..., Any]) -> int:
@@ -368,5 +363,3 @@ BUILTINS: dict[Any, Special] = {
 }
 
 CALLS: dict[type[ast.AST], Callable[[Tracer, Any], Any]] = {ast.Call: visit_call}
-
-__all__ = ["CALLS", "DType", "PointerType", "math"]

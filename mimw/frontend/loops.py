@@ -237,15 +237,13 @@ _TRIES = 12
 
 def _repeat(t: Tracer, node: ast.For | ast.While, carried: Carried, excluded: set[str], once: Callable[[], Attempt]) -> tuple[Attempt, dict[Key, Undefined]]:
     """Trace the body until the guess of what it carries holds."""
-    block, count = t.builder.block, len(t.builder.block.ops)
+    mark = t.mark()
     gone: dict[Key, Undefined] = {}
-    printed = len(t.printed)
     for _ in range(_TRIES):
         attempt = once()
         if settle_carried(t, carried, attempt, excluded, gone):
             return attempt, gone
-        t.rollback(block, count, carried.base)
-        del t.printed[printed:]
+        t.rollback(mark)
     return t.error("carried-type", "the types of what this loop carries do not settle", node, "convert carried values to one type")
 
 
@@ -299,10 +297,11 @@ def _dynamic_for(t: Tracer, node: ast.For, it: control.range, target: ast.Name) 
     loc = t.builder.loc
     base = t.capture()
     carried = first_guess(t, base, node.body, {name})
-    regions: list[Region] = [Region()]
+    regions: list[Region] = []
 
     def once() -> Attempt:
-        region = regions[0] = Region()
+        region = t.region()
+        regions[:] = [region]
         context = Context("loop", loc)
         region.block.add_arg(lower.type, name)
         bound = carried.enter(t, region.block)
@@ -318,6 +317,7 @@ def _dynamic_for(t: Tracer, node: ast.For, it: control.range, target: ast.Name) 
         return Attempt([bound], context.edges)
 
     attempt, gone = _repeat(t, node, carried, {name}, once)
+    t.attach(regions)
     close_edges(t, carried, attempt.edges)
     inits = initial_values(t, carried)
     op = t.builder.insert(ForOp(lower, upper, step, inits, regions[0], it.num_stages, it.unroll, loc=loc))
@@ -384,13 +384,14 @@ def visit_while(t: Tracer, node: ast.While) -> Flow:
     loc = t.builder.loc
     base = t.capture()
     carried = first_guess(t, base, node.body, set())
-    regions: list[Region] = [Region(), Region()]
-    never = False
-    endless = False
+    regions: list[Region] = []
+    never = endless = False
+    mark = t.mark()
 
     def once() -> Attempt:
         nonlocal never, endless
-        condition, body = regions[:] = [Region(), Region()]
+        condition, body = t.region(), t.region()
+        regions[:] = [condition, body]
         first = carried.enter(t, condition.block)
         with t.builder.at(condition.block):
             test = truth(t, t.expr(node.test), "while")
@@ -415,7 +416,9 @@ def visit_while(t: Tracer, node: ast.While) -> Flow:
 
     attempt, gone = _repeat(t, node, carried, set(), once)
     if never:
+        t.rollback(mark)
         return Flow.NEXT
+    t.attach(regions)
     close_edges(t, carried, attempt.edges)
     inits = initial_values(t, carried)
     op = t.builder.insert(WhileOp(inits, regions[0], regions[1], loc=loc))

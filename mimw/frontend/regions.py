@@ -182,7 +182,7 @@ def branch(t: Tracer, cond: Value, then: Callable[[], Any], orelse: Callable[[],
     """A run-time `if`. The sides give a `Flow` (statements) or a value (expressions); so does this."""
     base = t.capture()
     loc = t.builder.loc
-    regions = (Region(), Region())
+    regions = [t.region(), t.region()]
     edges: list[Edge] = []
     for region, side in zip(regions, (then, orelse), strict=True):
         t.frame.contexts.append(Context("if", loc))
@@ -192,6 +192,8 @@ def branch(t: Tracer, cond: Value, then: Callable[[], Any], orelse: Callable[[],
         if not (statements and out == Flow.LEFT):
             edges.append(Edge("yield", region.block, t.capture(), loc, None, None if statements else out))
         t.restore(base)
+    t.attach(regions)
+
     def make(types: tuple[Type, ...]) -> OpBase:
         return IfOp(cond, regions[0], regions[1], types, loc=loc)
 
@@ -207,7 +209,7 @@ def inlined(t: Tracer, body: Callable[[], Flow], callee: str) -> Any:
     """A function body that returns from inside run-time control flow: `control.inlined`; the value returned."""
     base = t.capture()
     loc = t.builder.loc
-    region = Region()
+    region = t.region()
     frame = t.frame
     edges: list[Edge] = []
     frame.inlined = edges
@@ -218,6 +220,7 @@ def inlined(t: Tracer, body: Callable[[], Flow], callee: str) -> Any:
             from_end.terminator = t.builder.insert(ReturnOp([], loc=loc))
             edges.append(from_end)
     t.restore(base)
+    t.attach([region])
     if not edges:
         raise CompilationError("no-return", f"{callee} never returns", loc)
     for e in edges:  # only records of callers outlive the call; names are the callee's

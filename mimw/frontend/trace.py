@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping
-from types import FunctionType, ModuleType
 from typing import Any, Union
 
-from mimw.diagnostics import CompilationError, InternalError, Loc
+from mimw.diagnostics import CompilationError, Loc
 from mimw.frontend.calls import CALLS, call
 from mimw.frontend.expressions import EXPRESSIONS
 from mimw.frontend.loops import LOOPS
@@ -138,5 +137,3 @@ class Inline:
         items: tuple[Any, ...] = out if isinstance(out, tuple) else (out,)
         return [x.value if isinstance(x, tensor) else x for x in items]
 
-
-__all__ = ["Arg", "Const", "FunctionType", "Inline", "InternalError", "ModuleType", "Signature", "trace"]

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from mimw.diagnostics import CompilationError, InternalError, Loc, Note
 from mimw.frontend import scope
-from mimw.frontend.scope import Context, Deferred, Edge, Frame, Key, State, Undefined
+from mimw.frontend.scope import Deferred, Edge, Frame, Key, State, Undefined
 from mimw.ir.builder import Builder
 from mimw.ir.core import Block, OpBase, Region
 from mimw.language.core import tensor
@@ -44,7 +44,7 @@ class NeedsRegion(Exception):
 class Tracer:
     """State of one trace."""
 
-    __slots__ = ("builder", "depth", "expressions", "frame", "node", "printed", "records", "statements")
+    __slots__ = ("builder", "depth", "expressions", "frame", "node", "open", "printed", "records", "statements")
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class Tracer:
         self.records: list[Any] = []
         self.printed: list[str] = []
         self.depth = 0
+        self.open: list[Region] = []
         self.node: ast.AST = frame.source.tree
 
     # Visiting.
@@ -203,16 +204,44 @@ class Tracer:
         self.builder.insert(op)
         return Edge(kind, block, self.capture(), self.builder.loc, op, value)
 
-    def rollback(self, block: Block, count: int, state: State) -> None:
-        """Erase the ops appended to `block` since it had `count`, and restore the slots."""
-        for op in reversed(block.ops[count:]):
-            op.drop()
-        del block.ops[count:]
-        self.restore(state)
-
     def region(self) -> Region:
-        """A fresh region."""
-        return Region()
+        """A fresh region, open until `attach`: an abandoned trace drops what is in it."""
+        out = Region()
+        self.open.append(out)
+        return out
+
+    def attach(self, regions: list[Region]) -> None:
+        """Say that an op owns these regions now."""
+        self.open = [r for r in self.open if not any(r is x for x in regions)]
+
+    def mark(self) -> Mark:
+        """This moment, to come back to by `rollback`."""
+        return Mark(self.builder.block, len(self.builder.block.ops), self.capture(), len(self.open), len(self.printed))
+
+    def rollback(self, mark: Mark) -> None:
+        """Erase all ops made since the mark, and restore the slots."""
+        for region in self.open[mark.open :]:
+            for op in reversed(region.block.ops):
+                op.drop()
+        for op in reversed(mark.block.ops[mark.count :]):
+            op.drop()
+        del self.open[mark.open :]
+        del mark.block.ops[mark.count :]
+        del self.printed[mark.printed :]
+        self.restore(mark.state)
+
+
+class Mark:
+    """A moment of a trace: block and number of its ops, slots, open regions, text printed."""
+
+    __slots__ = ("block", "count", "open", "printed", "state")
+
+    def __init__(self, block: Block, count: int, state: State, open: int, printed: int) -> None:
+        self.block = block
+        self.count = count
+        self.state = state
+        self.open = open
+        self.printed = printed
 
 
 _HINTS: dict[type[ast.AST], str] = {
@@ -270,8 +299,3 @@ _WORDS: dict[type[ast.AST], str] = {
 
 def _words(node: ast.AST) -> str:
     return _WORDS.get(type(node), type(node).__name__.lower())
-
-
-def context_kinds(contexts: list[Context]) -> list[str]:
-    """The kinds of the constructs around, outermost first."""
-    return [c.kind for c in contexts]

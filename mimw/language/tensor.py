@@ -10,6 +10,7 @@ from mimw.ir.ops.tensor import ArangeOp, CatOp, ExpandDimsOp, JoinOp, ReshapeOp,
 from mimw.ir.types import DType, TensorType, element_of, shape_of
 from mimw.language import semantic
 from mimw.language.core import (
+    METHODS,
     TensorLike,
     as_tile,
     as_value,
@@ -186,15 +187,13 @@ def split(a: tensor) -> tuple[tensor, tensor]:
         v = semantic.broadcast_to(v, (1, 2))
     op = b.insert(SplitOp(v, loc=b.loc))
     if scalar:
-        total = tensor_sum(op.first), tensor_sum(op.second)
-        return total
+        return _only_element(op.first), _only_element(op.second)
     return tensor(op.first), tensor(op.second)
 
 
-def tensor_sum(v: Value) -> tensor:
+def _only_element(v: Value) -> tensor:
     """A tile of one element as a scalar."""
-    from_method = tensor(v)
-    return from_method.sum(0)
+    return METHODS["sum"](tensor(v), 0, dtype=element_of(v.type))
 
 
 def cat(input: tensor, other: tensor, can_reorder: bool = False, dim: int = 0) -> tensor:
