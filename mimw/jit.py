@@ -17,7 +17,7 @@ from typing import Any
 
 from mimw.codegen.ptx.assemble import ptxas_version
 from mimw.compiler import Options, compile_kernel, trace_kernel
-from mimw.diagnostics import LaunchError
+from mimw.diagnostics import CompilationError, LaunchError
 from mimw.frontend.source import KernelFunction
 from mimw.frontend.trace import Arg, Const, Signature, dependencies
 from mimw.ir.types import DTYPES, I1, I32, I64, U64, DType, PointerType
@@ -179,7 +179,10 @@ class Kernel(KernelFunction):
         for key in options:
             if key not in _OPTIONS and key not in _LAUNCH_ONLY:
                 raise self._refuse("launch-option", f"does not know the option {key!r}")
-        return compile_kernel(self.fn, spec, where, self._options(options), assembled=assembled)
+        try:
+            return compile_kernel(self.fn, spec, where, self._options(options), assembled=assembled)
+        except CompilationError as error:
+            raise error.with_traceback(None) from None
 
     def compiled_for(self, values: list[Any], options: Options, target: Target) -> CompiledKernel:
         """The code for these arguments on `target`: from memory, from disk, or compiled now."""
@@ -291,7 +294,11 @@ class Launch:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Launch; see `Kernel`."""
-        return self.kernel.run(self.grid, args, kwargs)
+        try:
+            return self.kernel.run(self.grid, args, kwargs)
+        except CompilationError as error:
+            # The user's fault: the message names the user's line, the compiler's frames would only hide it.
+            raise error.with_traceback(None) from None
 
 
 def kernel(fn: Callable[..., Any]) -> Kernel:

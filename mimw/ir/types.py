@@ -104,6 +104,15 @@ class PointerType:
             found = cls._pool.setdefault((pointee, space), found)
         return found
 
+    @property
+    def element_ty(self) -> DType:
+        """What it points to. (Triton's name.)"""
+        return self.pointee
+
+    def is_ptr(self) -> bool:
+        """Whether this is a pointer type: yes. (Triton's name.)"""
+        return True
+
     def __str__(self) -> str:
         return f"ptr<{self.pointee}>" if self.space == "global" else f"ptr<{self.pointee}, {self.space}>"
 

@@ -16,7 +16,7 @@ from rich.console import Console
 import mimw.language as ml
 from mimw.jit import Kernel, cdiv, kernel
 from mimw.runtime import driver_api
-from mimw.sim.ptx import run_ptx
+from mimw.sim.ptx.run import run_ptx
 
 
 @kernel
