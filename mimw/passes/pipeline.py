@@ -11,7 +11,7 @@ from typing import Protocol
 from mimw.diagnostics import InternalError
 from mimw.ir.core import Module
 from mimw.ir.verifier import verify
-from mimw.passes import fusion, shared_allocation, stage_dot, sync_insertion
+from mimw.passes import canonicalize, fusion, shared_allocation, stage_dot, sync_insertion
 from mimw.passes.layout_inference import check, infer
 from mimw.target import Target
 
@@ -30,9 +30,11 @@ class Pass(Protocol):
 
 
 PASSES: tuple[Pass, ...] = (
+    canonicalize,  # first: what follows sees folded constants and no dead ops
     fusion,  # before anything looks at rounding: every engine then rounds alike
     stage_dot,  # products become explicit buffers and instructions, which layouts and pipelining need to see
     infer,  # every tile gets its layout, conversions become ops
+    pipelining,  # needs the loads' layouts to know how wide a copy is; before allocation, since it makes rings of buffers
     check,  # proves that all layouts fit
     shared_allocation,  # needs the conversions' scratch
     sync_insertion,  # needs to know who shares bytes with whom
