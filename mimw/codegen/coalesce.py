@@ -1,13 +1,13 @@
 """Which SSA values share a register: liveness, ties and block parameters joined where they do not interfere.
 
-Owns the live ranges and the union-find that `leave_ssa` emits from. Values joined by a tie or by a block parameter share one
-register where they are never live at once; where they are, a copy is noted, or `InternalError` raised when the instruction bears
-none (an accumulator in flight). Knows no mnemonic and changes nothing.
+Owns the live ranges and the union-find that `leave_ssa` emits from. Values joined by a tie or by a block parameter
+share one register where they are never live at once; where they are, a copy is noted, or `InternalError` raised when
+the instruction bears none (an accumulator in flight). Knows no mnemonic and changes nothing.
 
-Live ranges are int bitsets over program points. A block has one point at its start, where its parameters are written, and one at
-its end, where edge arguments are read. An instruction has three: tied values are read, then (copies of ties having been made)
-the other operands, then results are written. So `i2 = add i, 4` may write the register of an `i` that dies there, and a tied
-result never shares the register of another operand.
+Live ranges are int bitsets over program points. A block has one point at its start, where its parameters are written,
+and one at its end, where edge arguments are read. An instruction has three: tied values are read, then (copies of
+ties having been made) the other operands, then results are written. So `i2 = add i, 4` may write the register of an
+`i` that dies there, and a tied result never shares the register of another operand.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from mimw.diagnostics import InternalError, Loc
 class Coalescing:
     """Which values of a function share a register. Values are numbered; `leader` is a union-find over the numbers.
 
-    `alias` maps block parameters that are only another value's name. `copied_ties` holds, by instruction, the (result, value)
-    pairs whose copy must stand before it; `accumulators` the classes that no back edge may copy. `bears_copies(inst)` says
-    whether the tied values of `inst` may be copied. `InternalError` when the function is no valid SSA.
+    `alias` maps block parameters that are only another value's name. `copied_ties` holds, by instruction, the
+    (result, value) pairs whose copy must stand before it; `accumulators` the classes that no back edge may copy.
+    `bears_copies(inst)` says whether the tied values of `inst` may be copied. `InternalError` when the function is no
+    valid SSA.
     """
 
     def __init__(self, fn: Function, bears_copies: Callable[[Inst], bool]) -> None:
@@ -259,7 +260,7 @@ class Coalescing:
         return index
 
     def join(self, a: int, b: int) -> bool:
-        """Put two classes into one register if they are of one class and never live at once; says whether they are together."""
+        """Put two classes into one register if they are alike and never live at once; says whether they are together."""
         a, b = self.find(a), self.find(b)
         if a == b:
             return True

@@ -1,8 +1,8 @@
 """Out of SSA: a `machine.Function` with block parameters and ties becomes a `FlatFunction` of labels and instructions.
 
-Owns block layout (the function's own order), the copies on edges (parallel ones, cycles broken by a temporary) and before ties,
-and branches. Which values share a register is decided in `coalesce`. The function that comes in is not changed. What a move or a
-branch is called comes from `Flow`; no other mnemonic is known here.
+Owns block layout (the function's own order), the copies on edges (parallel ones, cycles broken by a temporary) and
+before ties, and branches. Which values share a register is decided in `coalesce`. The function that comes in is not
+changed. What a move or a branch is called comes from `Flow`; no other mnemonic is known here.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class _Emitter:
         return copies
 
     def _parallel(self, copies: list[tuple[Reg, Reg | Imm]], loc: Loc | None) -> None:
-        """Emit copies that happen at once: those whose target nobody still reads first; a cycle goes through a temporary."""
+        """Emit copies that happen at once: first those whose target nobody reads; a cycle goes through a temporary."""
         pending: list[tuple[Reg, Reg | Imm]] = list(copies)
         while pending:
             sources = {pair[1] for pair in pending if isinstance(pair[1], Reg)}

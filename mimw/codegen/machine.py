@@ -1,9 +1,9 @@
 """Machine IR: target instructions on virtual registers, and the operand kinds they take.
 
-Owns `Reg` and the other operands, `Inst`, `Block`, `Function`, and the passes that need no knowledge of a target. Lowerings
-build it in SSA form over basic blocks with block parameters; `leave_ssa` turns it into the flat form (labels and instructions
-in one list) that the printer prints, the parser reads back and the simulator runs. Knows no mnemonic: what an opcode takes is
-asked of the target's instruction table.
+Owns `Reg` and the other operands, `Inst`, `Block`, `Function`, and the passes that need no knowledge of a target.
+Lowerings build it in SSA form over basic blocks with block parameters; `leave_ssa` turns it into the flat form
+(labels and instructions in one list) that the printer prints, the parser reads back and the simulator runs. Knows no
+mnemonic: what an opcode takes is asked of the target's instruction table.
 
 Objects are slotted and mutable: frozen dataclasses cost five times as much to make.
 """
@@ -17,7 +17,7 @@ from mimw.diagnostics import InternalError, Loc
 
 
 class Reg:
-    """A virtual register. `cls` is its register class (PTX: pred b8 b16 b32 b64 b128 f32 f64 ...), `hint` a name to print.
+    """A virtual register. `cls` is its class (PTX: pred b8 b16 b32 b64 b128 f32 f64 ...), `hint` a name to print.
 
     Identity is the register; `name` is set by the parser or, before printing, by the namer.
     """
@@ -34,7 +34,7 @@ class Reg:
 
 
 class Imm:
-    """An immediate: an integer, or a float given by its bits (`cls` "f32": printed 0fXXXXXXXX, "f64": 0dXXXXXXXXXXXXXXXX)."""
+    """An immediate: an integer, or a float by its bits (`cls` "f32": printed 0fXXXXXXXX, "f64": 0dXXXXXXXXXXXXXXXX)."""
 
     __slots__ = ("cls", "value")
 
@@ -148,14 +148,15 @@ Operand = Union[Reg, Imm, Special, Symbol, Vec, Addr, Not, Pair, Sink, LabelRef]
 class Inst:
     """One target instruction.
 
-    `opcode` is the full dotted opcode (``"ld.global.v4.b32"``), the key into the target's instruction table. `operands` holds
-    all operands in printed order; the first `num_results` of them are written. `guard` is the predicate in front (``@p``, ``@!p``
-    with `guard_neg`).
+    `opcode` is the full dotted opcode (``"ld.global.v4.b32"``), the key into the target's instruction table.
+    `operands` holds all operands in printed order; the first `num_results` of them are written. `guard` is the
+    predicate in front (``@p``, ``@!p`` with `guard_neg`).
 
-    Two lists exist in SSA form only and are never printed. `redefined`: results that have no printed place, because the
-    instruction only gives known registers anew (a wait, of the accumulators that it completes). `tied_in`: the values that the
-    results must share their registers with, one for one with ``operands[:num_results] + redefined``; a shorter list leaves the
-    last results free, None leaves one free. A tied value is a Reg, or a Vec for a Vec; an Imm there becomes a move.
+    Two lists exist in SSA form only and are never printed. `redefined`: results that have no printed place, because
+    the instruction only gives known registers anew (a wait, of the accumulators that it completes). `tied_in`: the
+    values that the results must share their registers with, one for one with ``operands[:num_results] + redefined``;
+    a shorter list leaves the last results free, None leaves one free. A tied value is a Reg, or a Vec for a Vec; an
+    Imm there becomes a move.
     """
 
     __slots__ = ("guard", "guard_neg", "loc", "num_results", "opcode", "operands", "redefined", "tied_in")
@@ -215,7 +216,9 @@ class Edge:
 
 
 class Terminator:
-    """How a block ends: no edges = return; one = jump; two = `cond` ? first : second. `uniform`: all lanes of a warp agree."""
+    """How a block ends: no edges = return; one = jump; two = `cond` ? first : second. `uniform`: all lanes of a warp
+    agree.
+    """
 
     __slots__ = ("cond", "edges", "loc", "uniform")
 
@@ -244,8 +247,8 @@ class Block:
 class Function:
     """An entry in SSA form; the first block is where it starts and has no parameters.
 
-    `params` are (class, name, byte size, alignment) of the kernel's parameters, in order. `directives`, `shared` and `pointers`
-    are carried into the flat form: see `FlatFunction`.
+    `params` are (class, name, byte size, alignment) of the kernel's parameters, in order. `directives`, `shared` and
+    `pointers` are carried into the flat form: see `FlatFunction`.
     """
 
     __slots__ = ("blocks", "directives", "name", "params", "pointers", "shared")
@@ -263,9 +266,9 @@ class FlatFunction:
     """An entry in flat form: what is printed, parsed and simulated.
 
     `regs` are all virtual registers, `directives` the performance directives (``reqntid`` -> (128, 1, 1),
-    ``minnctapersm`` -> (1,), ``explicitcluster`` -> ()), `shared` and `local` the static variables of the function: (name,
-    alignment, bytes). `params` as in `Function`; `pointers` says of a parameter that it points: name -> (space, alignment),
-    either may be empty. `tables` are the branch-target tables: name -> labels.
+    ``minnctapersm`` -> (1,), ``explicitcluster`` -> ()), `shared` and `local` the static variables of the function:
+    (name, alignment, bytes). `params` as in `Function`; `pointers` says of a parameter that it points: name ->
+    (space, alignment), either may be empty. `tables` are the branch-target tables: name -> labels.
     """
 
     __slots__ = ("body", "directives", "local", "name", "params", "pointers", "regs", "shared", "tables")
@@ -312,7 +315,7 @@ def written(inst: Inst) -> list[Reg]:
 
 
 def read(inst: Inst, tied: bool = True) -> list[Reg]:
-    """The registers that `inst` reads: operands that are no results, the guard, and (unless `tied` is False) tied values."""
+    """The registers that `inst` reads: operands that are no results, the guard, and (if `tied`) tied values."""
     regs: list[Reg] = []
     for operand in inst.operands[inst.num_results :]:
         regs += operand_regs(operand)
@@ -367,8 +370,8 @@ def reachable_blocks(fn: Function) -> list[Block]:
 def dead_code(fn: Function, removable: Callable[[Inst], bool]) -> int:
     """Remove instructions and block parameters whose values nothing needs; returns how many instructions went.
 
-    `removable(inst)` says whether an instruction may go when its results are unused (the instruction table knows). A value that
-    only feeds itself around a loop is not needed. Unreachable blocks go too.
+    `removable(inst)` says whether an instruction may go when its results are unused (the instruction table knows). A
+    value that only feeds itself around a loop is not needed. Unreachable blocks go too.
     """
     fn.blocks = reachable_blocks(fn)
     needed, makers = _roots(fn, removable)

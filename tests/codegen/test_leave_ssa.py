@@ -70,7 +70,9 @@ def text_of(flat: FlatFunction) -> list[str]:
     text = print_module(module)
     assert print_module(parse(text)) == text
     body = text[text.index("{\n") : text.rindex("}")]
-    return [line.strip() for line in body.splitlines()[1:] if line.strip() and not line.strip().startswith((".reg", ".loc"))]
+    return [
+        line.strip() for line in body.splitlines()[1:] if line.strip() and not line.strip().startswith((".reg", ".loc"))
+    ]
 
 
 def counting_loop() -> Function:
@@ -158,7 +160,9 @@ def product(d: list[Reg], c: list[Reg] | None, desc: Reg) -> Inst:
 
 
 def wait(before: list[Reg], after: list[Reg]) -> Inst:
-    return Inst("wgmma.wait_group.sync.aligned", [Imm(0)], 0, LOC, tied_in=[Vec(list(before))], redefined=[Vec(list(after))])
+    return Inst(
+        "wgmma.wait_group.sync.aligned", [Imm(0)], 0, LOC, tied_in=[Vec(list(before))], redefined=[Vec(list(after))]
+    )
 
 
 def accumulators(hint: str = "acc") -> list[Reg]:
@@ -225,7 +229,12 @@ def test_plain_tie_gets_a_move_when_the_old_value_lives_on() -> None:
 def test_tied_immediate_becomes_a_move() -> None:
     block = Block("entry")
     new, a, p = Reg("b32", "x"), Reg("b32", "a"), Reg("pred", "p")
-    block.insts = [mov(a, 4), less(p, a, Imm(9)), Inst("mov.b32", [new, a], 1, LOC, guard=p, tied_in=[Imm(0)]), store(new)]
+    block.insts = [
+        mov(a, 4),
+        less(p, a, Imm(9)),
+        Inst("mov.b32", [new, a], 1, LOC, guard=p, tied_in=[Imm(0)]),
+        store(new),
+    ]
     block.term = Terminator([])
     assert "mov.b32 %x, 0;" in text_of(leave_ssa(function(block)))
 
@@ -383,12 +392,12 @@ def functions(draw: st.DrawFn) -> Function:
     return function(*blocks)
 
 
-def draw_terminator(
-    draw: st.DrawFn, kind: str, blocks: list[Block], values: list[Reg], preds: list[Reg]
-) -> Terminator:
+def draw_terminator(draw: st.DrawFn, kind: str, blocks: list[Block], values: list[Reg], preds: list[Reg]) -> Terminator:
     def edge() -> Edge:
         target = draw(st.sampled_from(blocks[1:]))
-        return Edge(target, [draw(st.one_of(st.sampled_from(values), st.integers(0, 9).map(Imm))) for _ in target.params])
+        return Edge(
+            target, [draw(st.one_of(st.sampled_from(values), st.integers(0, 9).map(Imm))) for _ in target.params]
+        )
 
     if kind == "return":
         return Terminator([])

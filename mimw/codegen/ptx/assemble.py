@@ -1,8 +1,8 @@
 """PTX text to a cubin, by `ptxas`; and a cubin to SASS text, by `nvdisasm` or `cuobjdump`.
 
-Owns the search for the tools, the reading of their logs (registers, spills, shared bytes, C75xx warnings as data), and the
-mapping of an assembler error to the source line that the text names. Knows no IR. Safe in several threads: every call works in a
-directory of its own, and what is cached is idempotent.
+Owns the search for the tools, the reading of their logs (registers, spills, shared bytes, C75xx warnings as data),
+and the mapping of an assembler error to the source line that the text names. Knows no IR. Safe in several threads:
+every call works in a directory of its own, and what is cached is idempotent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mimw.diagnostics import InternalError, Loc
 _SUMMARY = re.compile(r"Used (\d+) registers")
 _SMEM = re.compile(r"(\d+) bytes smem")
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
-_WARNING = re.compile(r"\b(C75\d\d)\b[^:]*:\s*(.*)|\(C(75\d\d)\)\s*(.*)")
+_WARNING = re.compile(r"\b(C75\d\d)\b")
 _ERROR = re.compile(r"line (\d+);\s*(?:error|fatal)\s*:\s*(.*)")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)")
@@ -43,8 +43,9 @@ class Warning75:
 
 
 class Assembled:
-    """What ptxas made of a text: `cubin` bytes; `registers` a thread, `spill_stores`, `spill_loads` and `shared` (static) in
-    bytes, each the largest over the entries; `warnings` (C75xx); the whole `log`."""
+    """What ptxas made of a text: `cubin` bytes; `registers` a thread, `spill_stores`, `spill_loads` and `shared`
+    (static) in bytes, each the largest over the entries; `warnings` (C75xx); the whole `log`.
+    """
 
     __slots__ = ("cubin", "log", "registers", "shared", "spill_loads", "spill_stores", "warnings")
 
@@ -67,12 +68,12 @@ def _warnings(log: str) -> list[Warning75]:
     for line in log.splitlines():
         match = _WARNING.search(line)
         if match is not None:
-            found.append(Warning75(match[1] or f"C{match[3]}", line.strip()))
+            found.append(Warning75(match[1], line.strip()))
     return found
 
 
 class AssemblerError(InternalError):
-    """ptxas refused the text. `ptx_line` is the 1-based line of the text, 0 when ptxas named none; `log` what it said."""
+    """ptxas refused the text. `ptx_line` is the 1-based line of the text (0: ptxas named none), `log` what it said."""
 
     def __init__(self, message: str, loc: Loc | None, ptx_line: int, log: str) -> None:
         super().__init__(message, loc)
@@ -86,8 +87,8 @@ class AssemblerError(InternalError):
 def find_tool(name: str) -> str | None:
     """The path of ``ptxas``, ``nvdisasm`` or ``cuobjdump``, or None.
 
-    Looked for in the environment (MIMW_PTXAS for ptxas), on the PATH, under CUDA_HOME and in the PyPI package. The answer is
-    kept, except when the environment variable decides.
+    Looked for in the environment (MIMW_PTXAS for ptxas), on the PATH, under CUDA_HOME and in the PyPI package. The
+    answer is kept, except when the environment variable decides.
     """
     chosen = os.environ.get(f"MIMW_{name.upper()}")
     if chosen:
@@ -136,8 +137,8 @@ def ptxas_version(path: str | None = None) -> str | None:
 def assemble(ptx: str, target_name: str, options: Sequence[str] = ()) -> Assembled:
     """Assemble `ptx` for ``"sm_90a"`` (or another name that ptxas knows) with further command-line options.
 
-    `AssemblerError` (with the source place that the text gives) when ptxas refuses the text, `InternalError` when there is no
-    ptxas.
+    `AssemblerError` (with the source place that the text gives) when ptxas refuses the text, `InternalError` when
+    there is no ptxas.
     """
     tool = find_ptxas()
     if tool is None:

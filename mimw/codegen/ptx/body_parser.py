@@ -1,7 +1,7 @@
 """The body of a PTX entry to instructions and labels.
 
-Owns scopes: registers and labels of nested braces get names of their own, `.loc` lines become the places of the instructions
-that follow. Opcodes are resolved in the instruction table, for the number of results.
+Owns scopes: registers and labels of nested braces get names of their own, `.loc` lines become the places of the
+instructions that follow. Opcodes are resolved in the instruction table, for the number of results.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Scope:
     def __init__(self) -> None:
         self.regs: dict[str, Reg] = {}
         self.labels: dict[str, str] = {}
-        self.refs: list[LabelRef] = []
+        self.refs: list[tuple[LabelRef, int]] = []
 
 
 class BodyParser:
@@ -112,13 +112,14 @@ class BodyParser:
 
     def _close_scope(self) -> None:
         scope = self.scopes.pop()
-        for ref in scope.refs:
+        for ref, place in scope.refs:
             renamed = scope.labels.get(ref.name)
             if renamed is not None:
                 ref.name = renamed
             elif self.scopes:
-                self.scopes[-1].refs.append(ref)
+                self.scopes[-1].refs.append((ref, place))
             else:
+                self.t.pos = place
                 raise self.t.fail(f"no label is called {ref.name!r}")
 
     def _directive(self, token: str) -> None:
@@ -210,7 +211,7 @@ class BodyParser:
 
     def _label_ref(self, name: str) -> LabelRef:
         ref = LabelRef(name)
-        self.scopes[-1].refs.append(ref)
+        self.scopes[-1].refs.append((ref, self.t.pos - 1))
         return ref
 
     # --- instructions

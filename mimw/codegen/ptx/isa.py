@@ -1,8 +1,8 @@
 """The PTX instruction table: what an opcode is, what it takes, which assembler version and machine it needs.
 
-Owns `Form` and `resolve(opcode) -> Form`, `check(inst, target)`, the sizes of PTX types. The rows are text in `isa_table`; a row
-is compiled when its mnemonic is first asked for, an opcode is resolved once and kept. Knows nothing of lowerings, of the printer
-or of what an instruction computes.
+Owns `Form` and `resolve(opcode) -> Form`, `check(inst, target)`, the sizes of PTX types. The rows are text in
+`isa_table`; a row is compiled when its mnemonic is first asked for, an opcode is resolved once and kept. Knows
+nothing of lowerings, of the printer or of what an instruction computes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ class UnknownInstruction(InternalError):
 class Form:
     """One opcode, resolved.
 
-    `mnemonic` (``cp.async.bulk.tensor``) and `modifiers` (all that follows, in order) make the opcode; `types` are the
-    modifiers that name types; `captures` what the row remembered by name (T, D, A, n, ...). `signatures` are the operand lists
-    it may take, `operands` the first of them. `num_results` operands are written. `ptx` and `arch` are the smallest version and
-    arch; `only`, when not empty, the archs whose "a" target has it. `effects` is a set of the bits above.
-    `others` are later extensions of the same opcode (a third operand of max, say), with needs of their own.
+    `mnemonic` (``cp.async.bulk.tensor``) and `modifiers` (all that follows, in order) make the opcode; `types` are
+    the modifiers that name types; `captures` what the row remembered by name (T, D, A, n, ...). `signatures` are the
+    operand lists it may take, `operands` the first of them. `num_results` operands are written. `ptx` and `arch` are
+    the smallest version and arch; `only`, when not empty, the archs whose "a" target has it. `effects` is a set of
+    the bits above. `others` are later extensions of the same opcode (a third operand of max, say), with needs of
+    their own.
     """
 
     __slots__ = (

@@ -2,23 +2,26 @@
 
 One row a line (`\\` joins lines): ``mnemonic modifiers ; operands ; flags``.
 
-*Modifiers* stand in order; ``a|b`` is a choice, a trailing ``?`` makes it optional, ``*a|b`` repeats it any number of times in
-any order, a capital word is a named choice from `SETS`, ``X:`` in front remembers the choice under the name X.
+*Modifiers* stand in order; ``a|b`` is a choice, a trailing ``?`` makes it optional, ``*a|b`` repeats it any number of
+times in any order, a capital word is a named choice from `SETS`, ``X:`` in front remembers the choice under the name
+X.
 
 *Operands* are separated by commas, alternative lists by `` / ``::
 
     =T      result of the type named T           T     source: register or immediate      T!    register only
     +T      read and written (an accumulator)    2T    twice as wide as T                 #     immediate only
-    n*T     tuple of n (a remembered v2, v4 or   p     predicate, perhaps negated         p#    the same, or an immediate
-            v8, or a number); a single without n =T|p  with an optional second result, a predicate   =T&p  with a required one
+    p       predicate, perhaps negated           p#    the same, or an immediate
+    =T|p    with an optional second result, a predicate   =T&p  with a required one
+    n*T     tuple of n (a remembered v2, v4 or v8, or a number); a single register where nothing was remembered
     =_      a result that is thrown away
     []      address                              [n]   tensor map with n coordinates      label, table
     any     whatever mov takes                   X>T   there exactly when modifier X is   T?    optional
     ~T      register may be wider than T (memory and conversion)
 
-*Flags*: ``r`` reads memory, ``w`` writes memory, ``b`` barrier or fence, ``a`` asynchronous, ``c`` control, ``v`` other reason
-to stay in place (warp-collective, clocks, traps); ``ptx8.0`` smallest version; ``sm90`` smallest arch; ``only90,100`` the archs
-whose ``a`` target has it. A row named ``!f`` gets its operands from the function ``_f`` of `isa`.
+*Flags*: ``r`` reads memory, ``w`` writes memory, ``b`` barrier or fence, ``a`` asynchronous, ``c`` control, ``v``
+other reason to stay in place (warp-collective, clocks, traps); ``ptx8.0`` smallest version; ``sm90`` smallest arch;
+``only90,100`` the archs whose ``a`` target has it. A row named ``!f`` gets its operands from the function ``_f`` of
+`isa`.
 
 Sources: PTX ISA 9.0, sections 9.7.1 to 9.7.19; every family is assembled by ptxas in the tests.
 """
@@ -36,8 +39,8 @@ SETS: dict[str, str] = {
     "SH": "shared|shared::cta|shared::cluster",
     "SCOPE": "cta|cluster|gpu|sys",
     "SEM": "relaxed|acquire|release|acq_rel",
-    "LDWAY": "weak|volatile|relaxed|acquire|mmio|cta|cluster|gpu|sys|global|shared|shared::cta|shared::cluster|local|const"
-    "|param|param::entry|param::func",
+    "LDWAY": "weak|volatile|relaxed|acquire|mmio|cta|cluster|gpu|sys|global|shared|shared::cta|shared::cluster|local"
+    "|const|param|param::entry|param::func",
     "STWAY": "weak|volatile|relaxed|release|mmio|cta|cluster|gpu|sys|global|shared|shared::cta|shared::cluster|local"
     "|param|param::func",
     "ATWAY": "relaxed|acquire|release|acq_rel|cta|cluster|gpu|sys|global|shared|shared::cta|shared::cluster",
@@ -212,7 +215,7 @@ st *STWAY EVICT1? EVICT2? HINT? n:v4 T:MEM64 ; [],n*T,L2::cache_hint>b64 ; w ptx
 st.async weak? shared::cluster? TX n:v2|v4? T:b32|b64|u32|u64|s32|s64|f32|f64 ; [],n*T,[] ; w a ptx8.1 sm90
 st.async mmio? release gpu|sys global? T:b8|b16|b32|b64|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64 ; [],~T ; w a ptx8.7 sm100
 st.bulk weak? shared::cta? ; [],b64,# ; w ptx8.6 sm100
-red.async relaxed cluster shared::cluster? TX add|min|max|inc|dec|and|or|xor T:u32|s32|u64|b32 ; [],T,[] ; w a ptx8.1 sm90
+red.async relaxed cluster shared::cluster? TX REDOP T:u32|s32|u64|b32 ; [],T,[] ; w a ptx8.1 sm90
 red.async mmio? release gpu|sys global? add T:u32|s32|u64 ; [],T ; w a ptx8.7 sm100
 prefetch global|local? L1|L2 ; [] ; v
 prefetch global L2::evict_last|L2::evict_normal ; [] ; v ptx7.4
@@ -276,8 +279,8 @@ cp.reduce.async.bulk global shared::cta bulk_group HINT? and|or|xor|add|inc|dec|
 cp.async.bulk.prefetch L2 global HINT? ; [],u32,L2::cache_hint>b64 ; v ptx8.0 sm90
 cp.async.bulk.commit_group ; ; b ptx8.0 sm90
 cp.async.bulk.wait_group read? ; # ; b ptx8.0 sm90
-cp.async.bulk.tensor D:RANK shared::cluster global M:tile|im2col|im2col::w|im2col::w::128? TX multicast::cluster? CTAG? HINT? ; \
-  !tensor_load ; r w a ptx8.0 sm90
+cp.async.bulk.tensor D:RANK shared::cluster global M:tile|im2col|im2col::w|im2col::w::128? TX multicast::cluster? \
+  CTAG? HINT? ; !tensor_load ; r w a ptx8.0 sm90
 cp.async.bulk.tensor D:RANK shared::cluster global M:tile::gather4 TX multicast::cluster? CTAG? HINT? ; !tensor_load \
   ; r w a ptx8.6 only100,103,110
 cp.async.bulk.tensor D:RANK shared::cta global M:tile|im2col|im2col::w|im2col::w::128? TX HINT? ; !tensor_load \
@@ -414,9 +417,10 @@ mma sync aligned S:SHAPE row col D:s32 A:b1 B:b1 C:s32 and|xor popc ; !mma ; v
 mma sync aligned S:m16n8k32 row col D:f32 A:e4m3|e5m2 B:e4m3|e5m2 C:f32 ; !mma ; v ptx8.4 sm89
 mma sync aligned S:m16n8k32|m16n8k16 row col D:f16|f32 A:e4m3|e5m2 B:e4m3|e5m2 C:f16|f32 ; !mma ; v ptx8.7 sm89
 mma sync aligned S:SHAPE row col kind::f8f6f4 D:f32|f16 A:M8 B:M8 C:f32|f16 ; !mma ; v ptx8.7 only120,121
-mma sync aligned S:SHAPE row col kind::mxf8f6f4|kind::mxf4|kind::mxf4nvf4 block_scale scale_vec::1X|scale_vec::2X|scale_vec::4X? \
-  D:f32 A:M8 B:M8 C:f32 ue8m0|ue4m3 ; !mma_scaled ; v ptx8.7 only120,121
-mma.sp,mma.sp::ordered_metadata sync aligned S:SHAPE row col satfinite? D:MD A:MA|e4m3|e5m2 B:MA|e4m3|e5m2 C:MD ; !mma_sparse ; v
+mma sync aligned S:SHAPE row col kind::mxf8f6f4|kind::mxf4|kind::mxf4nvf4 block_scale \
+  scale_vec::1X|scale_vec::2X|scale_vec::4X? D:f32 A:M8 B:M8 C:f32 ue8m0|ue4m3 ; !mma_scaled ; v ptx8.7 only120,121
+mma.sp,mma.sp::ordered_metadata sync aligned S:SHAPE row col satfinite? D:MD A:MA|e4m3|e5m2 B:MA|e4m3|e5m2 C:MD ; \
+  !mma_sparse ; v
 wgmma.fence sync aligned ; ; v b ptx8.0 only90
 wgmma.commit_group sync aligned ; ; v b ptx8.0 only90
 wgmma.wait_group sync aligned ; # ; v b ptx8.0 only90
@@ -434,7 +438,8 @@ wgmma.mma_async.sp sync aligned S:SHAPE D:s32 A:s8|u8 B:s8|u8 satfinite? ; !wgmm
 clusterlaunchcontrol.try_cancel async shared::cta? TX multicast::cluster::all? b128 ; [],[] ; r w a ptx8.6 sm100
 clusterlaunchcontrol.query_cancel is_canceled pred b128 ; =p,b128 ; ptx8.6 sm100
 clusterlaunchcontrol.query_cancel get_first_ctaid v4 b32 b128 ; =4*b32,b128 ; ptx8.6 sm100
-clusterlaunchcontrol.query_cancel get_first_ctaid::x|get_first_ctaid::y|get_first_ctaid::z b32 b128 ; =b32,b128 ; ptx8.6 sm100
+clusterlaunchcontrol.query_cancel get_first_ctaid::x|get_first_ctaid::y|get_first_ctaid::z b32 b128 ; =b32,b128 ; \
+  ptx8.6 sm100
 """
 
 SETS["SHAPE"] = r"m\d+n\d+k\d+"

@@ -1,4 +1,4 @@
-"""A PTX module as data: header, variables, entries. The printer prints it, the parser makes it, the simulator runs it."""
+"""A PTX module as data: header, variables, entries. The printer prints it, the parser makes it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from mimw.codegen.machine import FlatFunction, Imm, Symbol
 class Variable:
     """A module-level variable.
 
-    `space`: global, const or shared. `cls`: element type (``b8``), `align` and `size` in bytes (size 0: an ``.extern`` array of
-    the size given at launch), `init`: its elements in order (`Imm`, or `Symbol` for an address; missing ones are zero), or None.
-    `linkage`: "", ``extern``, ``visible``, ``weak``, ``common``. `array`: whether it is declared with brackets.
+    `space`: global, const or shared. `cls`: element type (``b8``), `align` and `size` in bytes (size 0: an
+    ``.extern`` array of the size given at launch), `init`: its elements in order (`Imm`, or `Symbol` for an address;
+    missing ones are zero), or None. `linkage`: "", ``extern``, ``visible``, ``weak``, ``common``. `array`: whether it
+    is declared with brackets.
     """
 
     __slots__ = ("align", "array", "cls", "init", "linkage", "name", "size", "space")
@@ -37,10 +38,11 @@ class Variable:
 
 
 class PtxModule:
-    """A module: `version` (8, 0), `target` ("sm_90a"), `entries` in order, `variables`, `files` (the name of every `.file`).
+    """A module: `version` (8, 0), `target` ("sm_90a"), `entries` in order, `variables`, `files` (the name of every
+    `.file`).
 
-    `version` None lets the printer state the smallest that the target and the instructions need. `skipped` names the device
-    functions (`.func`) that the parser passed over.
+    `version` None lets the printer state the smallest that the target and the instructions need. `skipped` names the
+    device functions (`.func`) that the parser passed over.
     """
 
     __slots__ = ("address_size", "entries", "files", "skipped", "target", "variables", "version")

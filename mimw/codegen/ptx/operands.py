@@ -1,7 +1,8 @@
 """What stands at the operand positions of a PTX instruction: type sizes, `Slot`, and operand lists.
 
-Owns the operand notation of `isa_table` (its docstring explains it) and the lists that no notation can say: matrix instructions,
-whose register counts follow from a shape, and tensor copies, whose coordinates follow from a rank. Knows no opcode.
+Owns the operand notation of `isa_table` (its docstring explains it) and the lists that no notation can say: matrix
+instructions, whose register counts follow from a shape, and tensor copies, whose coordinates follow from a rank.
+Knows no opcode.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ BITS: dict[str, int] = {
     **dict.fromkeys(("s2", "u2"), 2),
     "b1": 1,
 }
-# Special registers without the percent sign and what follows a dot (section 10 of the ISA), and their numbered families.
+# Special registers, without the percent sign and what follows a dot (section 10 of the ISA).
 _SPECIAL_LIST = (
     "tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid cluster_ctaid cluster_nctaid "
     "cluster_ctarank cluster_nctarank is_explicit_cluster lanemask_eq lanemask_le lanemask_lt lanemask_ge lanemask_gt "
@@ -44,16 +45,17 @@ def type_bits(name: str) -> int:
 
 
 def register_class(type_name: str) -> str:
-    """The register class that holds a value of this type in text that mimw writes: f32 and f64 their own, others ``bN``."""
+    """The class of registers that mimw holds a value of this type in: f32 and f64 their own, others ``bN``."""
     return type_name if type_name in ("f32", "f64") else _REGISTER_OF[BITS[type_name]]
 
 
 class Slot:
     """What stands at one operand position.
 
-    `kind`: reg, vec, pred, addr, tmap, imm, sink, label, table, any, call. `cls`: the PTX type. `count`: registers of a tuple, or
-    coordinates of a tensor map. `result`: written. `also_read`: an accumulator. `optional`: may be left out. `imm`: an immediate
-    may stand here. `wide`: the register may be wider than the type. `pair`: "" none, "may" or "must" have a second predicate.
+    `kind`: reg, vec, pred, addr, tmap, imm, sink, label, table, any, call. `cls`: the PTX type. `count`: registers of
+    a tuple, or coordinates of a tensor map. `result`: written. `also_read`: an accumulator. `optional`: may be left
+    out. `imm`: an immediate may stand here. `wide`: the register may be wider than the type. `pair`: "" none, "may"
+    or "must" have a second predicate.
     """
 
     __slots__ = ("also_read", "cls", "count", "imm", "kind", "optional", "pair", "result", "wide")

@@ -1,8 +1,8 @@
 """PTX text to a `PtxModule`: enough of the grammar for what mimw, nvcc and Triton write.
 
-Owns `parse` and the module level; entry bodies are `body_parser`'s. Comments, `.section` blocks and pragmas that stand before no
-label are dropped. Device functions (`.func`) are passed over and an entry that calls one is refused. Operands are not checked
-against the instruction table here.
+Owns `parse` and the module level; entry bodies are `body_parser`'s. Comments, `.section` blocks and pragmas that
+stand before no label are dropped. Device functions (`.func`) are passed over and an entry that calls one is refused.
+Operands are not checked against the instruction table here.
 """
 
 from __future__ import annotations

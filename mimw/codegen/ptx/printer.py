@@ -1,7 +1,8 @@
 """A `PtxModule` to PTX text.
 
-Owns `print_module`, `name_registers` and the choice of the smallest `.version`. Assumes that operands fit their forms (`isa.check`
-says so): it prints what it is given. Printing is stable: parsing the text and printing it again gives the same text.
+Owns `print_module`, `name_registers` and the choice of the smallest `.version`. Assumes that operands fit their forms
+(`isa.check` says so): it prints what it is given. Printing is stable: parsing the text and printing it again gives
+the same text.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from mimw.codegen.machine import (
     Vec,
 )
 from mimw.codegen.ptx.isa import form_of, type_bits
-from mimw.codegen.ptx.operands import SPECIAL_REGISTERS
 from mimw.codegen.ptx.module import PtxModule, Variable
+from mimw.codegen.ptx.operands import SPECIAL_REGISTERS
 from mimw.diagnostics import InternalError, Loc
 from mimw.target import TARGETS
 
@@ -215,7 +216,7 @@ class _Entry:
 
     def _inst(self, inst: Inst) -> None:
         out, loc = self.out, inst.loc
-        if loc is not None and loc is not self.loc and loc.line > 0:
+        if loc is not None and loc is not self.loc and loc.file in self.files:
             if loc != self.loc:
                 out.append(f"\t.loc {self.files[loc.file]} {loc.line} {loc.col}\n")
             self.loc = loc

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """PTX forms that must assemble, and forms that must be refused, by family and target.
 
 Registers of the forms: %p pred, %h b16, %r b32, %rd b64, %f f32, %fd f64, %q b128; `smem` is shared, `par` the parameter (u64).
@@ -392,14 +393,26 @@ REFUSED: list[tuple[str, str, str]] = [
     ("sm_90a", "table", "setmaxnreg.inc.sync.aligned.u32 %r0"),
     ("sm_90a", "ptxas", "setmaxnreg.inc.sync.aligned.u32 25"),
     ("sm_90a", "table", "mbarrier.try_wait.parity.shared::cluster.b64 %p0, [%r0], %r1"),
-    ("sm_90a", "table", "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%rd0, {%r1}], [%r2]"),
-    ("sm_90a", "table", "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%rd0+128, {%r1, %r2}], [%r2]"),
+    (
+        "sm_90a",
+        "table",
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%rd0, {%r1}], [%r2]",
+    ),
+    (
+        "sm_90a",
+        "table",
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%rd0+128, {%r1, %r2}], [%r2]",
+    ),
     ("sm_90a", "table", "fma.rn.f32x2 %rd0, %rd1, %rd2, %rd3"),
     ("sm_90a", "table", "redux.sync.max.f32 %f0, %f1, -1"),
     ("sm_90a", "table", "mbarrier.arrive.shared::cluster.b64 %rd0, [%r0]"),
     ("sm_90a", "ptxas", "bar.sync 16"),
     ("sm_100a", "table", "wgmma.fence.sync.aligned"),
-    ("sm_100a", "table", "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e4m3.f32 {f 0..3}, {r 0..3}, {%r4, %r5}, {f 4..7}"),
+    (
+        "sm_100a",
+        "table",
+        "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e4m3.f32 {f 0..3}, {r 0..3}, {%r4, %r5}, {f 4..7}",
+    ),
 ]
 
 _RANGE = re.compile(r"\{(\w+) (\d+)\.\.(\d+)\}")
