@@ -252,10 +252,10 @@ class Op(_Declared):
             raise TypeError(f"{spec.name} does not take {sorted(kwargs) or args[len(spec.fields) :]}")
         self.operands = operands
         self.segments = tuple(segments)
-        for v in operands:
-            v.users.append(self)
         for t in self.infer() if result_types is None else result_types:
             self.results.append(Value(t, self, len(self.results)))
+        for v in operands:  # last: an op that does not fit must not stay behind as a user
+            v.users.append(self)
 
     def infer(self) -> list[Type]:
         """The types of the results, from operands and attributes; ValueError when they do not fit together."""
