@@ -1,0 +1,16 @@
+"""The kernel zoo: distinct kernels by family, each with run cases that every engine executes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.zoo import casts, elementwise, memory
+from tests.zoo.registry import ENTRIES
+
+FAMILIES = (elementwise, casts, memory)
+
+KERNELS = {entry.run(0).kernel for entry in ENTRIES}
+"""The distinct kernels."""
+
+ALL = [pytest.param(entry, i, id=name) for entry in ENTRIES for i, name in entry.ids()]
+"""Every run case, as parameters (entry, index of the variant)."""
