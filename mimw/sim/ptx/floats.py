@@ -1,3 +1,6 @@
+# NumPy's stubs lose the dtype at every view and where.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
 """Exact floating point on NumPy arrays: rounding to any small format in any mode, single-rounded fma, flush and saturate.
 
 Everything up to f32 goes through float64 *rounded to odd*: 53 bits are at least two more than twice any of these
@@ -8,13 +11,14 @@ exact fractions where these do not hold (directed modes, exponents near the ends
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, Callable
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+# NumPy's stubs lose the dtype at every view and where: an array is Any to the type checker.
+Array: TypeAlias = Any
 
 NAN32 = np.array(0x7FFFFFFF, np.uint32).view(np.float32)
 NAN16 = np.array(0x7FFF, np.uint16).view(np.float16)
@@ -159,7 +163,7 @@ def _exact(fn: Callable[..., float], *args: Array) -> Array:
     full = np.broadcast_arrays(*args)
     out = np.empty(full[0].shape, np.float64)
     flat = out.reshape(-1)
-    for i, lane in enumerate(zip(*(f.reshape(-1).tolist() for f in full))):
+    for i, lane in enumerate(zip(*(f.reshape(-1).tolist() for f in full), strict=False)):
         flat[i] = fn(*lane)
     return out
 

@@ -1,3 +1,6 @@
+# NumPy's stubs lose the dtype at every view and where.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
 """State spaces: global allocations over the caller's own arrays, shared memory per CTA, local memory per thread.
 
 Global, const and param addresses are generic addresses; shared and local have windows in the generic space. Every
@@ -150,7 +153,7 @@ class Memory:
             flat, rows = addr[x.mask].astype(np.int64), x.rows[x.mask]
         access = Access(flat, x.mask, rows)
         if total > 1 and (flat & (total - 1)).any():
-            self._fail(x, access, (flat & (total - 1)) != 0, f"misaligned {space} access of {total} bytes", "")
+            raise self._fault(x, access, (flat & (total - 1)) != 0, f"misaligned {space} access of {total} bytes", "")
         if space == "generic":
             self._locate_generic(x, access, flat, total, store)
         elif len(flat):
@@ -179,14 +182,14 @@ class Memory:
             if bad.any():
                 size = self.shared_end - SHARED_START
                 text = f"the CTA's {size} bytes of shared memory begin at {SHARED_START:#x}"
-                self._fail(x, access, _spread(bad, positions, len(access.addr)), _outside(space, total, store), text)
+                raise self._fault(x, access, _spread(bad, positions, len(access.addr)), _outside(space, total, store), text)
             rows = access.rows if positions is None else access.rows[positions]
             access.parts.append((self.shared, self.m.cta_of[rows] * self.stride + flat, positions, True))
         elif space == "local":
             bad = (flat < 0) | (flat + total > self.local_bytes)
             if bad.any():
                 text = f"{self.local_bytes} bytes are declared"
-                self._fail(x, access, _spread(bad, positions, len(access.addr)), _outside(space, total, store), text)
+                raise self._fault(x, access, _spread(bad, positions, len(access.addr)), _outside(space, total, store), text)
             lanes = np.broadcast_to(np.arange(32), (x.n, 32))
             lane = (lanes.reshape(-1) if x.mask is None else lanes[x.mask])[slice(None) if positions is None else positions]
             rows = access.rows if positions is None else access.rows[positions]
@@ -201,15 +204,13 @@ class Memory:
         while len(rest):
             todo = flat[rest]
             region = self.world.find(int(todo[0]))
-            inside = np.zeros(len(todo), np.bool_)
-            if region is not None:
-                inside = (todo >= region.base) & (todo + total <= region.base + region.size)
-            if region is None or not inside[0]:
+            if region is None or int(todo[0]) + total > region.base + region.size:
                 bad = np.zeros(len(access.addr), np.bool_)
                 bad[int(rest[0]) if positions is None else int(positions[rest[0]])] = True
-                self._fail(x, access, bad, _outside("global", total, store), self.world.nearest(int(todo[0])))
+                raise self._fault(x, access, bad, _outside("global", total, store), self.world.nearest(int(todo[0])))
+            inside = (todo >= region.base) & (todo + total <= region.base + region.size)
             if store and not region.writable:
-                self._fail(x, access, np.ones(len(access.addr), np.bool_), f"store to read-only {region.name}", "")
+                raise self._fault(x, access, np.ones(len(access.addr), np.bool_), f"store to read-only {region.name}", "")
             if inside.all() and len(rest) == len(flat):
                 access.parts.append((region, flat - region.base, positions, False))
                 return
@@ -218,12 +219,12 @@ class Memory:
             access.parts.append((region, flat[chosen] - region.base, where, False))
             rest = rest[~inside]
 
-    def _fail(self, x: Ctx, access: Access, bad: Array, what: str, note: str) -> None:
+    def _fault(self, x: Ctx, access: Access, bad: Array, what: str, note: str) -> SimulationError:
         first = int(np.nonzero(bad)[0][0])
         lanes = np.argwhere(x.active())
         row, lane = (int(v) for v in lanes[first])
         text = f"{what} at {int(access.addr[first]):#x}" + (f": {note}" if note else "")
-        raise SimulationError(text, where=self.m.thread(int(x.warps[row]), lane))
+        return SimulationError(text, where=self.m.thread(int(x.warps[row]), lane))
 
     # -- data ----------------------------------------------------------------------------------------------------
 

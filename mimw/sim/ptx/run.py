@@ -1,3 +1,6 @@
+# NumPy's stubs lose the dtype at every view and where.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
 """Run an entry of a PTX text: parameters, memory, batches of CTAs, and the report.
 
     run_ptx(text, "add", (4, 1, 1), [x, y, out, 1000])
@@ -153,7 +156,7 @@ class _Launch:
         addresses = iter(self.world.register(arrays))
         block = bytearray()
         places: list[tuple[str, int]] = []
-        for arg, (cls, name, size, align) in zip(args, self.fn.params):
+        for arg, (cls, name, size, align) in zip(args, self.fn.params, strict=False):
             value: int | float | bytes
             if isinstance(arg, tuple):
                 value = next(addresses) + arg[1]
@@ -278,7 +281,7 @@ def special_registers(m: Machine, grid: Dim, block: Dim, first: int, static: int
     }  # fmt: skip
     for name, shape, index in (("tid", block, thread), ("ctaid", grid, cta)):
         parts = (index % shape[0], index // shape[0] % shape[1], index // (shape[0] * shape[1]))
-        for axis, part in zip("xyz", parts):
+        for axis, part in zip("xyz", parts, strict=False):
             out[f"%{name}.{axis}"] = np.broadcast_to(part, thread.shape)
             out[f"%n{name}.{axis}"] = one * shape["xyz".index(axis)]
             if name == "ctaid":

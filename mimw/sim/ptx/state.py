@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ Getter = Callable[["Ctx"], Array]
 Setter = Callable[["Ctx", Array], None]
 
 
+@cache
 def bits_of(kind: str) -> int:
     """Width in bits of a PTX type."""
     size = _SIZES.get(kind)
@@ -103,7 +105,7 @@ class Machine:
         for size, group in by_size.items():
             shape = (len(group), self.warps, 32)
             store: Array = np.zeros((*shape, 2), np.uint64) if size == 128 else np.zeros(shape, UNSIGNED[size])
-            for reg, row in zip(group, store):
+            for reg, row in zip(group, store, strict=False):
                 self.slots[id(reg)] = (row, number)
                 self.names[number] = reg.name
                 number += 1
@@ -294,7 +296,7 @@ def _immediate_bits(op: Imm, kind: str) -> int:
     else:
         code = "<f" if op.cls == "f32" else "<d"
         raw = op.value.to_bytes(4 if op.cls == "f32" else 8, "little")
-        if kind in ("f32", "b32", "u32", "s32") and op.cls == "f32" or kind in ("b64", "u64") and op.cls == "f64":
+        if (kind in ("f32", "b32", "u32", "s32") and op.cls == "f32") or (kind in ("b64", "u64") and op.cls == "f64"):
             return op.value
         number = struct.unpack(code, raw)[0]
     dtype = _FLOATS.get(kind, np.float64 if bits_of(kind) == 64 else np.float32)

@@ -72,7 +72,7 @@ def test_f32_rounds_once_in_every_mode(op: str, mode: str) -> None:
     sources = (a, b, c) if op == "fma" else (a, b)
     got = apply(f"{op}.{mode}.f32 {{o}}, {', '.join(f'{{{i}}}' for i in range(len(sources)))};", *sources, out=np.float32)
     checked = 0
-    for i, args in enumerate(zip(*(s.tolist() for s in sources))):
+    for i, args in enumerate(zip(*(s.tolist() for s in sources), strict=False)):
         if not all(math.isfinite(v) for v in args) or (op == "div" and args[1] == 0):
             continue
         exact = [Fraction(v) for v in args]
@@ -124,7 +124,7 @@ def test_half_precision_rounds_once(op: str, kind: str) -> None:
     dtype = np.float16 if kind == "f16" else ml_dtypes.bfloat16
     values, results = [s.view(dtype).astype(np.float64) for s in sources], got.view(dtype).astype(np.float64)
     checked = 0
-    for args, out in zip(zip(*(v.tolist() for v in values)), results.tolist()):
+    for args, out in zip(zip(*(v.tolist() for v in values), strict=False), results.tolist(), strict=False):
         if not all(math.isfinite(v) for v in args):
             continue
         e = [Fraction(v) for v in args]
@@ -163,10 +163,10 @@ def test_f64_directed(mode: str) -> None:
     f64 = floats.Format("f64", 64, 53, -1022, float.fromhex("0x1.fffffffffffffp1023"))
     for op, fn in {"add": lambda x, y: x + y, "mul": lambda x, y: x * y, "div": lambda x, y: x / y}.items():
         got = apply(f"{op}.{mode}.f64 {{o}}, {{0}}, {{1}};", a, b, out=np.float64)
-        for x, y, z in zip(a.tolist(), b.tolist(), got.tolist()):
+        for x, y, z in zip(a.tolist(), b.tolist(), got.tolist(), strict=False):
             assert z == exact_round(fn(Fraction(x), Fraction(y)), f64, mode)
     got = apply(f"sqrt.{mode}.f64 {{o}}, {{0}};", np.abs(a), out=np.float64)
-    for x, z in zip(np.abs(a).tolist(), got.tolist()):
+    for x, z in zip(np.abs(a).tolist(), got.tolist(), strict=False):
         low, high = (z, math.nextafter(z, math.inf)) if mode != "rp" else (math.nextafter(z, 0), z)
         assert Fraction(low) ** 2 <= Fraction(x) <= Fraction(high) ** 2
 
@@ -209,7 +209,7 @@ def test_f32_to_bf16_and_f16() -> None:
         same(apply("cvt.rn.f16.f32 {o}, {0};", x, out=np.uint16).view(np.float16), x.astype(np.float16))
     for kind, dtype in (("bf16", ml_dtypes.bfloat16), ("f16", np.float16)):
         got = apply(f"cvt.rz.{kind}.f32 {{o}}, {{0}};", x, out=np.uint16).view(dtype).astype(np.float64)
-        for v, z in zip(x.tolist(), got.tolist()):
+        for v, z in zip(x.tolist(), got.tolist(), strict=False):
             assert not math.isfinite(v) or z == exact_round(Fraction(v), floats.FORMATS[kind], "rz")
         raw = small(12)
         same(apply(f"cvt.f32.{kind} {{o}}, {{0}};", raw, out=np.float32), raw.view(dtype).astype(np.float32))
@@ -250,7 +250,7 @@ def test_float_to_int_clamps(kind: str) -> None:
     for mode, fn in (("rni", round), ("rzi", math.trunc), ("rmi", math.floor), ("rpi", math.ceil)):
         out = {8: np.uint32, 16: np.uint16, 32: np.uint32, 64: np.uint64}[bits]
         got = apply(f"cvt.{mode}.{kind}.f32 {{o}}, {{0}};", x, out=out)
-        for v, z in zip(x.tolist(), got.tolist()):
+        for v, z in zip(x.tolist(), got.tolist(), strict=False):
             if math.isnan(v):
                 want = 1 << 63 if bits == 64 else 0
             else:
@@ -268,7 +268,7 @@ def test_int_to_float(kind: str) -> None:
         for out, dtype in (("f32", np.float32), ("f16", np.uint16)):
             got = apply(f"cvt.{mode}.{out}.{kind} {{o}}, {{0}};", x, out=dtype)
             got = got.view(np.float16) if out == "f16" else got
-            for v, z in zip(values.tolist(), got.tolist()):
+            for v, z in zip(values.tolist(), got.tolist(), strict=False):
                 assert z == exact_round(Fraction(v), floats.FORMATS[out], mode)
     f64 = floats.Format("f64", 64, 53, -1022, 1e308)
     got = apply(f"cvt.rz.f64.{kind} {{o}}, {{0}};", x, out=np.float64)

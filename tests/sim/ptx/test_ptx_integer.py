@@ -55,7 +55,7 @@ def test_arithmetic(form: str, kind: str) -> None:
     make = words if bits == 32 else longs
     a, b = make(1), make(2)
     got = apply(form.format(k=kind) + " {o}, {0}, {1};", a, b, out=a.dtype)
-    for x, y, z in zip(a.tolist(), b.tolist(), got.tolist()):
+    for x, y, z in zip(a.tolist(), b.tolist(), got.tolist(), strict=False):
         if kind[0] == "s":
             x, y = signed(x, bits), signed(y, bits)
         assert z == BINARY[form](x, y) & ((1 << bits) - 1), (form, kind, x, y)
@@ -69,12 +69,12 @@ def test_mul_high_and_wide(kind: str) -> None:
         a, b = a.astype(np.uint16), b.astype(np.uint16)
     convert = (lambda v: signed(v, bits)) if kind[0] == "s" else (lambda v: v)
     got = apply(f"mul.hi.{kind} {{o}}, {{0}}, {{1}};", a, b, out=a.dtype)
-    for x, y, z in zip(a.tolist(), b.tolist(), got.tolist()):
+    for x, y, z in zip(a.tolist(), b.tolist(), got.tolist(), strict=False):
         assert z == (convert(x) * convert(y) >> bits) & ((1 << bits) - 1)
     if bits < 64:
         wide = np.uint32 if bits == 16 else np.uint64
         got = apply(f"mul.wide.{kind} {{o}}, {{0}}, {{1}};", a, b, out=wide)
-        for x, y, z in zip(a.tolist(), b.tolist(), got.tolist()):
+        for x, y, z in zip(a.tolist(), b.tolist(), got.tolist(), strict=False):
             assert z == (convert(x) * convert(y)) & ((1 << 2 * bits) - 1)
 
 
@@ -83,7 +83,7 @@ def test_carry_chain_adds_128_bits() -> None:
     for opcode, sign in (("add", 1), ("sub", -1)):
         low = apply(f"{opcode}.cc.u64 {{o}}, {{0}}, {{2}};", a, b, c, d, out=np.uint64)
         high = apply(f"{opcode}.cc.u64 d50, {{0}}, {{2}}; {opcode}c.u64 {{o}}, {{1}}, {{3}};", a, b, c, d, out=np.uint64)
-        for w, x, y, z, lo, hi in zip(*(v.tolist() for v in (a, b, c, d, low, high))):
+        for w, x, y, z, lo, hi in zip(*(v.tolist() for v in (a, b, c, d, low, high)), strict=False):
             want = ((x << 64 | w) + sign * (z << 64 | y)) % 2**128
             assert (hi << 64 | lo) == want
 
@@ -96,9 +96,9 @@ def test_shifts_clamp(kind: str) -> None:
     n[:3] = [bits, bits - 1, 0xFFFFFFFF]
     if kind[0] == "b":
         got = apply(f"shl.{kind} {{o}}, {{0}}, {{1}};", a, n, out=a.dtype)
-        assert got.tolist() == [(x << y) & ((1 << bits) - 1) if y < bits else 0 for x, y in zip(a.tolist(), n.tolist())]
+        assert got.tolist() == [(x << y) & ((1 << bits) - 1) if y < bits else 0 for x, y in zip(a.tolist(), n.tolist(), strict=False)]
     got = apply(f"shr.{kind} {{o}}, {{0}}, {{1}};", a, n, out=a.dtype)
-    for x, y, z in zip(a.tolist(), n.tolist(), got.tolist()):
+    for x, y, z in zip(a.tolist(), n.tolist(), got.tolist(), strict=False):
         x = signed(x, bits) if kind[0] == "s" else x
         assert z == (x >> min(y, 100)) & ((1 << bits) - 1)
 
@@ -110,7 +110,7 @@ def test_bit_field_extract(kind: str) -> None:
     rng = np.random.default_rng(2)
     pos, length = (rng.integers(0, 70, len(a)).astype(np.uint32) for _ in range(2))
     got = apply(f"bfe.{kind} {{o}}, {{0}}, {{1}}, {{2}};", a, pos, length, out=a.dtype)
-    for x, p, n, z in zip(a.tolist(), pos.tolist(), length.tolist(), got.tolist()):
+    for x, p, n, z in zip(a.tolist(), pos.tolist(), length.tolist(), got.tolist(), strict=False):
         # The ISA's pseudo code, bit by bit.
         sign = 0 if kind[0] == "u" or n == 0 else x >> min(p + n - 1, bits - 1) & 1
         want = sum((x >> p + i & 1 if i < n and p + i < bits else sign) << i for i in range(bits))
@@ -123,7 +123,7 @@ def test_bit_field_insert(bits: int) -> None:
     rng = np.random.default_rng(3)
     pos, length = (rng.integers(0, 70, len(a)).astype(np.uint32) for _ in range(2))
     got = apply(f"bfi.b{bits} {{o}}, {{0}}, {{1}}, {{2}}, {{3}};", a, b, pos, length, out=a.dtype)
-    for x, y, p, n, z in zip(a.tolist(), b.tolist(), pos.tolist(), length.tolist(), got.tolist()):
+    for x, y, p, n, z in zip(a.tolist(), b.tolist(), pos.tolist(), length.tolist(), got.tolist(), strict=False):
         want = y
         for i in range(n):
             if p + i < bits:
@@ -145,7 +145,7 @@ def test_counts() -> None:
 def test_lop3(table: int) -> None:
     a, b, c = words(14), words(15), words(16)
     got = apply(f"lop3.b32 {{o}}, {{0}}, {{1}}, {{2}}, {table};", a, b, c, out=np.uint32)
-    for x, y, z, w in zip(a.tolist(), b.tolist(), c.tolist(), got.tolist()):
+    for x, y, z, w in zip(a.tolist(), b.tolist(), c.tolist(), got.tolist(), strict=False):
         want = sum((table >> ((x >> i & 1) << 2 | (y >> i & 1) << 1 | z >> i & 1) & 1) << i for i in range(32))
         assert w == want
 
@@ -153,7 +153,7 @@ def test_lop3(table: int) -> None:
 def test_prmt_and_modes() -> None:
     a, b, sel = words(17), words(18), words(19)
     got = apply("prmt.b32 {o}, {0}, {1}, {2};", a, b, sel, out=np.uint32)
-    for x, y, s, z in zip(a.tolist(), b.tolist(), sel.tolist(), got.tolist()):
+    for x, y, s, z in zip(a.tolist(), b.tolist(), sel.tolist(), got.tolist(), strict=False):
         data = (y << 32 | x).to_bytes(8, "little")
         want = 0
         for i in range(4):
@@ -180,14 +180,14 @@ def test_funnel_shift() -> None:
         "shf.r.clamp.b32": lambda v, k: v >> min(k, 32),
     }.items():
         got = apply(form + " {o}, {0}, {1}, {2};", a, b, n, out=np.uint32)
-        want = [fn(y << 32 | x, k) & 0xFFFFFFFF for x, y, k in zip(a.tolist(), b.tolist(), n.tolist())]
+        want = [fn(y << 32 | x, k) & 0xFFFFFFFF for x, y, k in zip(a.tolist(), b.tolist(), n.tolist(), strict=False)]
         assert got.tolist() == want, form
 
 
 def test_dot_products_of_bytes() -> None:
     a, b, c = words(22), words(23), words(24)
     got = apply("dp4a.s32.u32 {o}, {0}, {1}, {2};", a, b, c, out=np.uint32)
-    for x, y, z, w in zip(a.tolist(), b.tolist(), c.tolist(), got.tolist()):
+    for x, y, z, w in zip(a.tolist(), b.tolist(), c.tolist(), got.tolist(), strict=False):
         total = z + sum(signed(x >> 8 * i, 8) * (y >> 8 * i & 255) for i in range(4))
         assert w == total & 0xFFFFFFFF
 

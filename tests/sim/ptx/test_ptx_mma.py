@@ -93,7 +93,7 @@ def test_mma_sync(shape: str, kinds: tuple[str, str, str, str], m: int, k: int) 
     out = np.zeros((32, nd), word)
     run(text, *(np.ascontiguousarray(f).view(word) for f in (fa, fb, fc)), out)
     got = np.empty((m, 8), NUMPY[d])
-    for p, value in zip(pc, out.view(NUMPY[d]).reshape(-1)):
+    for p, value in zip(pc, out.view(NUMPY[d]).reshape(-1), strict=False):
         got[p] = value
     want = (wide(acc) + wide(a) @ wide(b)).astype(NUMPY[d])
     assert np.array_equal(got, want) if d != "f64" else np.allclose(got, want, rtol=1e-14)

@@ -203,7 +203,7 @@ def test_integer_code(ptx: str) -> None:
     o, p = np.zeros(400, np.int32), np.zeros(400, np.int64)
     run_ptx(ptx, "integers", (4, 1, 1), [x, y, o, p, 400], block=(128, 1, 1))
     table = [3, -1, 4, 1, -5]
-    for xi, yi, oi, pi in zip(x.tolist(), y.tolist(), o.tolist(), p.tolist()):
+    for xi, yi, oi, pi in zip(x.tolist(), y.tolist(), o.tolist(), p.tolist(), strict=False):
         tmp = [0] * 8
         for j in range(8):
             tmp[xi + j & 7] = s32(s32(xi * j) + table[(xi + j & 0xFFFFFFFF) % 5])

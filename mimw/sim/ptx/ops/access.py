@@ -1,3 +1,6 @@
+# NumPy's stubs lose the dtype at every view and where.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
 """ld, st, atom, red, cvta, cp.async (non-bulk): everything that moves bytes one lane at a time."""
 
 from __future__ import annotations
@@ -95,7 +98,7 @@ def _ld(s: Sim, inst: Inst, mods: list[str]) -> Step:
     def run(x: Ctx) -> None:
         access = s.mem.locate(x, space, addr(x), total, False)
         sanitize(s, access, total, False, strong)
-        for put, value in zip(puts, s.mem.load(x, access, width, count)):
+        for put, value in zip(puts, s.mem.load(x, access, width, count), strict=False):
             put(x, value.view(dtype))
         if strong:
             s.step_aside(x)
@@ -124,7 +127,7 @@ def _ld_param(s: Sim, inst: Inst, mods: list[str]) -> Plain | None:
     puts = [s.m.wr(item, _raw(kind)) for item in items_of(inst.operands[0])]
 
     def run(x: Ctx) -> None:
-        for put, value in zip(puts, values):
+        for put, value in zip(puts, values, strict=False):
             put(x, value)
 
     return run

@@ -1,3 +1,6 @@
+# NumPy's stubs lose the dtype at every view and where.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
 """cvt between all types: integers, f16, bf16, f32, f64, tf32, fp8 pairs, packed halves."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# NumPy's stubs lose the dtype at every view and where.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
 """Floating-point arithmetic, bit-exact but for the `.approx` forms, which are computed in float64 and rounded once.
 
 Also the dispatch of the mnemonics that integers share (add, sub, mul, div, min, max, neg, abs).
@@ -38,7 +41,7 @@ def elementwise(s: Sim, inst: Inst, kind: str, count: int, fn: Fn) -> Plain:
     """
     gets = [s.m.rd(op, kind if kind in ("f32", "f64") else f"b{16 if lanes_of(kind)[1] == 1 else 32}")
             for op in inst.operands[1 : 1 + count]]  # fmt: skip
-    base, packed = lanes_of(kind)
+    packed = lanes_of(kind)[1]
     if kind == "f32x2":
         return _f32x2(s, inst, count, fn)
     if packed == 1:

@@ -1,3 +1,6 @@
+# NumPy's stubs lose the dtype at every view and where.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
 """Integer arithmetic, logic, shifts, bit fields, and the moves that only carry bits (mov, selp, prmt, lop3)."""
 
 from __future__ import annotations
@@ -208,13 +211,8 @@ def _rem(s: Sim, inst: Inst, mods: list[str]) -> Step:
 def decode_min_max(s: Sim, inst: Inst, mods: list[str]) -> Plain:
     """Integer min and max, packed and .relu forms."""
     root, kind = inst.opcode.split(".")[0], mods[-1]
-    fn: Binary = np.minimum if root == "min" else np.maximum
-    if "relu" in mods:
-        base = fn
-
-        def fn(a: Array, b: Array) -> Array:
-            return np.maximum(base(a, b), a.dtype.type(0))
-
+    base: Binary = np.minimum if root == "min" else np.maximum
+    fn: Binary = (lambda a, b: np.maximum(base(a, b), a.dtype.type(0))) if "relu" in mods else base
     if kind in ("u16x2", "s16x2"):
         fn = halves(fn, _packed_dtype(kind))
     return binary(s, inst, kind, fn)

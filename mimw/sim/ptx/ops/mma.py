@@ -7,6 +7,7 @@ Notation: lane l, g = l // 4, t = l % 4; E elements fit in one 32-bit register (
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import numpy as np
 
@@ -26,6 +27,7 @@ BITS = {
 }  # fmt: skip
 
 
+@lru_cache(maxsize=64)
 def a_positions(rows: int, k: int, bits: int) -> tuple[Array, Array]:
     """(row, k) of A's elements by (lane, register, element); `rows` is 8 or 16."""
     e = max(1, 32 // bits)
@@ -35,6 +37,7 @@ def a_positions(rows: int, k: int, bits: int) -> tuple[Array, Array]:
     return lane // 4 + 8 * high, e * (lane % 4) + el + 4 * e * step
 
 
+@lru_cache(maxsize=64)
 def b_positions(k: int, bits: int) -> tuple[Array, Array]:
     """(k, n) of B's elements by (lane, register, element), n = 8 columns."""
     e = max(1, 32 // bits)
@@ -42,6 +45,7 @@ def b_positions(k: int, bits: int) -> tuple[Array, Array]:
     return e * (lane % 4) + el + 4 * e * reg, lane // 4
 
 
+@lru_cache(maxsize=64)
 def c_positions(rows: int, bits: int) -> tuple[Array, Array]:
     """(row, column) of C and D by (lane, register, element): 32 and 64-bit alone, 16-bit in pairs."""
     e = 2 if bits == 16 else 1

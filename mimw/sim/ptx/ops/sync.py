@@ -64,7 +64,7 @@ def _bar(s: Sim, inst: Inst, mods: list[str]) -> Step:
     def run(x: Ctx) -> None:
         ids = uniform(s, x, number(x), "the barrier id")
         counts = [0] * x.n if count is None else uniform(s, x, count(x), "the barrier's thread count")
-        for warp, ident, threads in zip(x.warps.tolist(), ids, counts):
+        for warp, ident, threads in zip(x.warps.tolist(), ids, counts, strict=False):
             s.join(warp, ident, threads, kind == "sync")
 
     return Sync(together(s), run)

@@ -149,7 +149,7 @@ def _matrix_count(mods: list[str]) -> int:
 
 def _rows_ctx(x: Ctx, count: int) -> Ctx:
     """The lanes whose addresses an instruction on `count` matrices uses."""
-    return Ctx(x.warps, None if count == 4 else np.broadcast_to(LANES < 8 * count, (x.n, 32)))
+    return Ctx(x.warps, None if count == 4 else np.broadcast_to(8 * count > LANES, (x.n, 32)))
 
 
 def _check_shape(inst: Inst, mods: list[str]) -> None:

@@ -8,6 +8,7 @@ at the instruction. Sums as in mma.sync.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import numpy as np
 
@@ -63,6 +64,7 @@ class Descriptor:
         return self.start + r // 8 * self.sbo + byte // 16 * self.lbo + r % 8 * 16 + byte % 16
 
 
+@lru_cache(maxsize=64)
 def d_positions(columns: int, bits: int) -> tuple[Array, Array]:
     """(row, column) of D by (warp, lane, register, element)."""
     e = 2 if bits == 16 else 1
@@ -268,7 +270,7 @@ class _Mma:
             values = total[rows, columns]
         words = join(self.d_kind, values, self.sat)
         bits = 15 << first
-        for i, (row, number) in enumerate(zip(self.rows_d, self.d)):
+        for i, (row, number) in enumerate(zip(self.rows_d, self.d, strict=False)):
             row[first : first + 4] = words[:, :, i]
             m.init[number] &= ~bits
             m.init_lanes[number][first : first + 4] = True
