@@ -516,7 +516,7 @@ def _broadcast(f: Fact, op: OpBase) -> Fact:
 
 
 def _trans(f: Fact, op: OpBase) -> Fact:
-    order = op.attrs["order"]
+    order: Dims = op.attrs["order"]
 
     def pick(dims: Dims) -> Dims:
         return tuple(dims[i] for i in order)

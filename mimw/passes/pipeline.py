@@ -11,7 +11,17 @@ from typing import Protocol
 from mimw.diagnostics import InternalError
 from mimw.ir.core import Module
 from mimw.ir.verifier import verify
-from mimw.passes import canonicalize, fusion, shared_allocation, stage_dot, sync_insertion
+from mimw.passes import (
+    canonicalize,
+    carried_tiles,
+    fusion,
+    pipelining,
+    shapes_through_memory,
+    shared_allocation,
+    stage_dot,
+    sync_insertion,
+    tidy,
+)
 from mimw.passes.layout_inference import check, infer
 from mimw.target import Target
 
@@ -31,10 +41,14 @@ class Pass(Protocol):
 
 PASSES: tuple[Pass, ...] = (
     canonicalize,  # first: what follows sees folded constants and no dead ops
+    carried_tiles,  # loops carry steps, not tiles of pointers: fewer registers, and addresses keep their structure
+    canonicalize,  # again, over what that left
     fusion,  # before anything looks at rounding: every engine then rounds alike
+    shapes_through_memory,  # reshapes that are no renaming become buffers before layouts are chosen
     stage_dot,  # products become explicit buffers and instructions, which layouts and pipelining need to see
     infer,  # every tile gets its layout, conversions become ops
     pipelining,  # needs the loads' layouts to know how wide a copy is; before allocation, since it makes rings of buffers
+    tidy,  # pipelining leaves carried values behind that only the copies needed
     check,  # proves that all layouts fit
     shared_allocation,  # needs the conversions' scratch
     sync_insertion,  # needs to know who shares bytes with whom

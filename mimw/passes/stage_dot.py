@@ -132,8 +132,8 @@ class _Stager:
         (m, k), a = _tile(dot.a)
         n = _tile(dot.b)[0][1]
         in_registers = _from_product(dot.a)
-        left = dot.a if in_registers else self._buffer(dot.a, 1, (_up(m, 64), k), a.bits == 16)
-        right = self._buffer(dot.b, 0, (k, _up(n, 8)), a.bits == 16)
+        left = dot.a if in_registers else self._buffer(dot, dot.a, 1, (_up(m, 64), k), a.bits == 16)
+        right = self._buffer(dot, dot.b, 0, (k, _up(n, 8)), a.bits == 16)
         block = _block(dot)
         issue = AsyncDotOp(left, right, dot.acc, dot.max_imprecise, loc=dot.loc)
         wait = AsyncDotWaitOp([issue.result], 0, loc=dot.loc)
@@ -144,7 +144,7 @@ class _Stager:
         dot.erase()
         return "wgmma" + (", operand A in registers" if in_registers else "")
 
-    def _buffer(self, operand: Value, k_dim: int, padded: tuple[int, int], any_major: bool) -> Value:
+    def _buffer(self, dot: OpBase, operand: Value, k_dim: int, padded: tuple[int, int], any_major: bool) -> Value:
         """The operand in a swizzled buffer, as a memdesc of its shape. `k_dim`: which dimension is K."""
         base, turned = _untransposed(operand)
         fast = self._fast_dim(base)
@@ -153,15 +153,15 @@ class _Stager:
             fast = k_in_base
         extent = (padded[1], padded[0]) if turned else padded
         layout = _swizzled(extent, fast, _tile(base)[1].itemsize)
-        return self._alloc(base, layout, turned, operand)
+        return self._alloc(base, layout, turned, operand, dot)
 
-    def _alloc(self, base: Value, layout: SharedLayout, turned: bool, operand: Value) -> Value:
+    def _alloc(self, base: Value, layout: SharedLayout, turned: bool, operand: Value, dot: OpBase) -> Value:
         buffer = self.buffers.get((base, layout))
         loc = _loc_of(base, operand)
         if buffer is None:
             shape, dtype = _tile(base)
             op = LocalAllocOp(base, MemDescType(shape, dtype, "shared", layout), loc=loc)
-            _insert_after_definition(base, op)
+            _insert_buffer(base, op, dot)
             buffer = op.result
             buffer.name = base.name
             self.buffers[(base, layout)] = buffer
@@ -193,7 +193,7 @@ class _Stager:
                 continue
             shape, dtype = _tile(base)
             layout = _for_ldmatrix(shape, self._fast_dim(base), dtype.itemsize)
-            buffer = self._alloc(base, layout, turned, operand)
+            buffer = self._alloc(base, layout, turned, operand, dot)
             load = LocalLoadOp(buffer, loc=dot.loc)
             _block(dot).insert_before(dot, load)
             load.result.name = operand.name
@@ -208,7 +208,7 @@ class _Stager:
             base, turned = _untransposed(operand)
             shape, dtype = _tile(base)
             layout = SharedLayout.padded(shape, _order(self._fast_dim(base)), max(1, 16 // dtype.itemsize))
-            dot.set_operand(i, self._alloc(base, layout, turned, operand))
+            dot.set_operand(i, self._alloc(base, layout, turned, operand, dot))
             _erase_unused(operand)
 
 
@@ -302,7 +302,12 @@ def _loc_of(base: Value, operand: Value) -> Loc:
     return operand.users[0].loc
 
 
-def _insert_after_definition(base: Value, op: OpBase) -> None:
+def _insert_buffer(base: Value, op: OpBase, dot: OpBase) -> None:
+    """Before the product when its source is made in the same block (so that all loads come first), else where the source is made."""
+    home = base.owner.parent if isinstance(base.owner, OpBase) else base.owner
+    if home is dot.parent:
+        _block(dot).insert_before(dot, op)
+        return
     maker = base.defining_op
     if maker is not None:
         _block(maker).insert_after(maker, op)

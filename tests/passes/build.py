@@ -6,10 +6,11 @@ from mimw.diagnostics import Loc
 from mimw.ir.builder import Builder
 from mimw.ir.core import Argument, Function, Module, Value
 from mimw.ir.ops.arith import CastOp
-from mimw.ir.ops.control import ProgramIdOp, ReturnOp, YieldOp
+from mimw.ir.ops.control import ForOp, ProgramIdOp, ReturnOp, YieldOp
 from mimw.ir.ops.memory import LoadOp, PtrAddOp, StoreOp
+from mimw.ir.ops.mma import DotOp
 from mimw.ir.ops.tensor import ArangeOp, BroadcastOp, ExpandDimsOp, ReduceOp, SplatOp, TransOp
-from mimw.ir.types import I32, DType, PointerType, TensorType
+from mimw.ir.types import BF16, F32, I32, DType, PointerType, TensorType
 
 
 class Kernel:
@@ -103,3 +104,49 @@ def pointer(name: str, dtype: DType, divisor: int = 16) -> Argument:
 def scalar(name: str, divisor: int = 1) -> Argument:
     """An i32 argument."""
     return Argument(name, I32, divisor)
+
+
+def matmul(
+    m: int = 128,
+    n: int = 128,
+    k: int = 64,
+    dtype: DType = BF16,
+    out: DType = BF16,
+    acc: DType = F32,
+    precision: str = "tf32",
+    num_warps: int = 4,
+    b_turned: bool = False,
+) -> Module:
+    """C = A @ B over blocks of K with carried pointers; `b_turned`: B lies transposed in memory and is turned in the kernel."""
+    names = ("kk", "lda", "ldb", "ldc")
+    kernel = Kernel(
+        pointer("a", dtype),
+        pointer("b", dtype),
+        pointer("c", out),
+        *(scalar(s, 16) for s in names),
+        num_warps=num_warps,
+    )
+    a, b, c, kk, lda, ldb, ldc = kernel.args
+    pa = kernel.ptr(a, kernel.grid(m, k, lda))
+    pb = kernel.ptr(b, kernel.grid(n, k, ldb) if b_turned else kernel.grid(k, n, ldb))
+    zero = kernel.const(0.0 if acc.kind == "float" else 0, TensorType((m, n), acc))
+    loop = ForOp(kernel.const(0, I32), kk, kernel.const(k, I32), [zero, pa, pb], loc=kernel.loc)
+    body = loop.body.block
+    iv, c0 = body.add_arg(I32, "k"), body.add_arg(zero.type, "acc")
+    a0, b0 = body.add_arg(pa.type, "pa"), body.add_arg(pb.type, "pb")
+    with kernel.b.at(body):
+        va, vb = kernel.load(a0), kernel.load(b0)
+        if b_turned:
+            vb = kernel.trans(vb)
+        c1 = kernel.op(DotOp(va, vb, c0, precision, loc=kernel.loc))
+        a1 = kernel.op(PtrAddOp(a0, kernel.const(k, TensorType((m, k), I32)), loc=kernel.loc))
+        step = kernel.const(k, I32) if b_turned else kernel.mul(ldb, kernel.const(k, I32))
+        b1 = kernel.op(PtrAddOp(b0, kernel.splat(step, *b0.type.shape), loc=kernel.loc))  # type: ignore[union-attr]
+        kernel.op(YieldOp([c1, a1, b1], loc=kernel.loc))
+    del iv
+    kernel.b.insert(loop)
+    result = loop.outs[0]
+    if out is not acc:
+        result = kernel.cast(result, out)
+    kernel.store(kernel.ptr(c, kernel.grid(m, n, ldc)), result)
+    return kernel.finish()

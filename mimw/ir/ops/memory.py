@@ -139,6 +139,23 @@ class LocalTransOp(Op):
         return [self.type]
 
 
+@op("memory.local_reinterpret", layout="none")
+class LocalReinterpretOp(Op):
+    """A view of the same bytes as `type`, beginning `start` elements after the source's first. Source and view have plain strides
+    (no swizzle); the view stays inside the source."""
+
+    src: Value = operand()
+    type: MemDescType = attr()
+    start: int = attr_default(default=0)
+    result: Value = result()
+
+    def infer(self) -> list[Type]:
+        t = memdesc_type(self.src)
+        if t.dtype is not self.type.dtype:
+            raise ValueError(f"local_reinterpret of {t} as {self.type}")
+        return [self.type]
+
+
 @op("memory.local_load", effects=[Effect("shared", "read", "src")])
 class LocalLoadOp(Op):
     """Read a buffer into registers."""

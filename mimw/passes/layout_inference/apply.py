@@ -34,7 +34,9 @@ class _Apply:
         self.originals: dict[Value, Value] = {}  # a copy of a free value -> the value that the graph knows
         self.copies: dict[tuple[Value, Layout], Value] = {}  # free values by layout
         self.done: dict[tuple[Value, Layout], list[Value]] = {}  # conversions by source and layout
-        self.free_ops: list[OpBase] = [op for op in module.function.walk() if op.results and op.results[0] in graph.free]
+        self.free_ops: list[OpBase] = [
+            op for op in module.function.walk() if op.results and op.results[0] in graph.free
+        ]
 
     def block(self, block: Block) -> None:
         """All ops of a block, in order."""
@@ -143,7 +145,9 @@ class _Apply:
         maker = plain.defining_op
         t = tile_of(value.type)
         assert maker is not None and maker.parent is not None and t is not None
-        op = ConvertLayoutOp(plain, t.with_layout(layout), reason=f"{maker.name} cannot give this layout", loc=maker.loc)
+        op = ConvertLayoutOp(
+            plain, t.with_layout(layout), reason=f"{maker.name} cannot give this layout", loc=maker.loc
+        )
         maker.parent.insert_after(maker, op)
         self.copies[(value, layout)] = op.results[0]
         return op.results[0]

@@ -82,4 +82,6 @@ class Problem:
 
     def total(self) -> float:
         """The cost of the choices made."""
-        return sum(v.costs[v.choice] for v in self.variables) + sum(e.cost(e.source.choice, e.target.choice) for e in self.edges)
+        return sum(v.costs[v.choice] for v in self.variables) + sum(
+            e.cost(e.source.choice, e.target.choice) for e in self.edges
+        )

@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from mimw.diagnostics import InternalError
 from mimw.ir.core import OpBase, Value
-from mimw.ir.layout import Layout, broadcast, expand, join, remove_reg_copies, reshape, slice_, split, squeeze, transpose
+from mimw.ir.layout import (
+    Layout,
+    broadcast,
+    expand,
+    join,
+    remove_reg_copies,
+    reshape,
+    slice_,
+    split,
+    squeeze,
+    transpose,
+)
 from mimw.ir.layout_factories import (
     blocked,
     mma_accumulator,

@@ -90,6 +90,13 @@ def _local_trans(m: Machine, op: OpBase) -> None:
     m.env[op.results[0]] = m.env[op.operands[0]].transposed(op.attrs["order"])
 
 
+@executes("memory.local_reinterpret")
+def _local_reinterpret(m: Machine, op: OpBase) -> None:
+    t = op.results[0].type
+    assert isinstance(t, MemDescType) and t.layout is not None
+    m.env[op.results[0]] = m.env[op.operands[0]].reinterpreted(t.shape, t.layout, op.attrs["start"])
+
+
 @executes("memory.local_load")
 def _local_load(m: Machine, op: OpBase) -> None:
     m.set(op.results[0], read_buffer(m, op, m.env[op.operands[0]]))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mimw.ir.shared_layout import SharedLayout
 from mimw.ir.types import DType
 from mimw.sim.errors import SimulationError
 from mimw.sim.tile.numerics import Array, poison
@@ -43,6 +44,17 @@ class Buffer:
     def transposed(self, order: Sequence[int]) -> Buffer:
         """The view with permuted dimensions."""
         return Buffer(self.data.transpose(order), self.state.transpose(order), self.root, self.name)
+
+    def reinterpreted(self, shape: tuple[int, ...], layout: SharedLayout, start: int) -> Buffer:
+        """The view of the same row-major elements under another shape, `start` elements in; `layout` has plain strides."""
+        steps = [b[0] if b else s for b, s in zip(layout.bases, layout.strides, strict=True)]
+
+        def view(a: Array) -> Array:
+            flat = a.reshape(-1)[start:]
+            strides = [n * flat.itemsize for n in steps]
+            return np.lib.stride_tricks.as_strided(flat, shape, strides)
+
+        return Buffer(view(self.data), view(self.state), self.root, self.name)
 
     def overlaps(self, other: Buffer) -> bool:
         """Whether two views have an element in common."""
