@@ -9,16 +9,17 @@ A ``tests/run/<family>.mir`` file::
     // run: grid=(2,) x=$T[200]:randn(1) n=200 y=$T[256]:poison -> y[:200] == x + x
     kernel @add(%x: ptr<$T>, ...) num_warps = 4 { ... }
 
-`each` names a variable and its values: the case is repeated for every combination, with ``$T`` replaced everywhere. A `run` line
-gives the grid, each argument of the kernel by name (``dtype[shape]:generator``, optionally ``.T`` or a slice of it after
-the generator, or a number), and after ``->`` what holds then, several separated by ``;``:
+`each` names a variable and its values: the case is repeated for every combination, with ``$T`` replaced everywhere. A
+`run` line gives the grid, each argument of the kernel by name (``dtype[shape]:generator``, optionally ``.T`` or a
+slice of it after the generator, or a number), and after ``->`` what holds then, several separated by ``;``:
 
     y == expression                     equal, after rounding the expression once to y's type
     y ~ expression                      equal within the sum of the error bounds that the kernel's ops declare
     y ~ expression within bound         ... plus this much, absolutely
 
-Expressions are Python over NumPy: an argument's name is its content *before* the run (floats in float64, integers and bools as
-they are; ``x0`` is that of `x` in its own type), left of the comparison after it. `raises` instead names the error code of the simulator: ``-> raises out-of-bounds``.
+Expressions are Python over NumPy: an argument's name is its content *before* the run (floats in float64, integers and
+bools as they are; ``x0`` is that of `x` in its own type), left of the comparison after it. `raises` instead names the
+error code of the simulator: ``-> raises out-of-bounds``.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _cases_of(path: Path) -> Iterator[Case]:
             yield Case(f"{path.stem}-{name.strip()}{'-' + suffix if suffix else ''}", text, runs, here, path.name)
 
 
-# -- inputs ----------------------------------------------------------------------------------------------------------------
+# -- inputs ------------------------------------------------------------------------------------------------------
 
 
 def make_array(text: str) -> np.ndarray:
@@ -145,7 +146,7 @@ GENERATORS: dict[str, Any] = {
 }
 
 
-# -- engines ---------------------------------------------------------------------------------------------------------------
+# -- engines ------------------------------------------------------------------------------------------------------
 
 
 def run_engine(name: str, module: Module, args: list[Any], grid: tuple[int, ...]) -> None:
@@ -156,7 +157,7 @@ def run_engine(name: str, module: Module, args: list[Any], grid: tuple[int, ...]
 ENGINES: dict[str, Any] = {"tile": run_tile}
 
 
-# -- running ---------------------------------------------------------------------------------------------------------------
+# -- running ------------------------------------------------------------------------------------------------------
 
 
 def run_case(case: Case, engine: str) -> None:
@@ -315,7 +316,9 @@ def _check_equal(got: np.ndarray, want: np.ndarray, claim: str) -> None:
         same = (np.isnan(g) & np.isnan(w)) | ((g == w) & (np.signbit(g) == np.signbit(w)))
     if not same.all():
         i = tuple(int(k) for k in np.argwhere(~same)[0])
-        raise AssertionError(f"{claim}: {int((~same).sum())} of {same.size} differ; at {i}: {got[i]!r}, not {want[i]!r}")
+        raise AssertionError(
+            f"{claim}: {int((~same).sum())} of {same.size} differ; at {i}: {got[i]!r}, not {want[i]!r}"
+        )
 
 
 def _check_close(got: np.ndarray, want: np.ndarray, slack: np.ndarray, claim: str) -> None:
@@ -324,7 +327,8 @@ def _check_close(got: np.ndarray, want: np.ndarray, slack: np.ndarray, claim: st
     if not close.all():
         i = tuple(int(k) for k in np.argwhere(~close)[0])
         raise AssertionError(
-            f"{claim}: {int((~close).sum())} of {close.size} differ; at {i}: {got[i]!r}, not {want[i]!r} within {slack[i]!r}"
+            f"{claim}: {int((~close).sum())} of {close.size} differ; "
+            f"at {i}: {got[i]!r}, not {want[i]!r} within {slack[i]!r}"
         )
 
 

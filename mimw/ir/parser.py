@@ -374,6 +374,8 @@ class _Parser:
                     self.need(",")
                 given[field.name] = self.use() if field.role == "operand" else self.bracketed_values()
             first = False
+        if self.take(","):
+            raise self.fail(f"{spec.name} has no operand {self.found()} here")
 
     def value_list(self) -> list[Value]:
         values = [self.use()]
