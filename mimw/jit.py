@@ -18,8 +18,9 @@ from typing import Any
 from mimw.codegen.ptx.assemble import ptxas_version
 from mimw.compiler import Options, compile_kernel, trace_kernel
 from mimw.diagnostics import CompilationError, LaunchError
+from mimw.frontend.dependencies import dependencies
 from mimw.frontend.source import KernelFunction
-from mimw.frontend.trace import Arg, Const, Signature, dependencies
+from mimw.frontend.trace import Arg, Const, Signature
 from mimw.ir.types import DTYPES, I1, I32, I64, U64, DType, PointerType
 from mimw.language.core import constexpr
 from mimw.runtime import cache as disk
@@ -218,7 +219,11 @@ class Kernel(KernelFunction):
         from_assembler = assembler_version()
         parts = [("special", repr(special)), ("options", repr(options.key())), ("target", target.name)]
         parts += [("assembler", from_assembler), ("package", disk.package_fingerprint(store))]
-        return parts + [(f"source {i}", text) for i, text in enumerate(dependencies(self.fn))]
+        code = self.fn.__code__
+        parts.append(("place", f"{code.co_filename}:{code.co_firstlineno}"))  # the text carries line numbers
+        found = dependencies(self.fn)
+        parts += [(f"source {name}", text) for name, text in found.sources.items()]
+        return parts + [(f"constant {name}", text) for name, text in found.constants.items()]
 
     # Running
 
