@@ -372,7 +372,7 @@ from mimw.runtime.launch import synchronize
 from tests.runtime.test_cuda_device import add_kernel
 a = torch.zeros(8, device="cuda")
 kernel = add_kernel()
-kernel.launch(100000, (a, a, a, 2**31 - 1, 1.0))
+kernel.launch(8000000, (a, a, a, 2**31 - 1, 1.0))
 for call in (lambda: synchronize(0), lambda: kernel.launch(1, (a, a, a, 8, 1.0))):
     try:
         call()
@@ -388,5 +388,5 @@ def test_illegal_address(torch: Any):
     lines = [line for line in done.stdout.split("\n") if line]
     assert len(lines) == 2, done.stdout + done.stderr
     assert lines[0].startswith("synchronize: a kernel accessed memory that is not its own")
-    assert "the last launch was 'add' with grid (100000, 1, 1)" in lines[0]
+    assert "the last launch was 'add' with grid (8000000, 1, 1)" in lines[0]
     assert lines[1].startswith("kernel 'add' with grid (1, 1, 1): a kernel accessed memory that is not its own")
