@@ -393,6 +393,10 @@ class LaneBuilder(ABC):
         """A bf16 that is no constant as f32, exactly."""
 
     @abstractmethod
+    def round_to_tf32(self, lanes: Tile) -> list[Lane]:
+        """f32 rounded to 10 mantissa bits, ties away from zero."""
+
+    @abstractmethod
     def bitcast(self, lane: Lane, to: Element) -> Lane:
         """The same bits as another type of the same width."""
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from mimw.codegen.lane_builder import CTA, LANE, WARP, Lane, LaneBuilder, Tile, bits_of, wrap_int
 from mimw.codegen.machine import Addr, Comment, Imm, Inst, Operand, Reg, Special, Symbol, Vec
 from mimw.diagnostics import InternalError
-from mimw.ir.types import BF16, F16, F32, F64, I1, I32, U16, U32, DType, Element, PointerType
+from mimw.ir.types import BF16, F16, F32, F64, I1, I32, U16, U32, U64, DType, Element, PointerType
 from mimw.target import Target
 
 _CLASS = {8: "b16", 16: "b16", 32: "b32", 64: "b64"}
@@ -384,6 +384,9 @@ class PtxBuilder(LaneBuilder):
         wide = self.pure(f"cvt.rn.f16x2.{lo.dtype.name[2:]}x2", U32, [pair], LANE)
         return self.halves(self._reg_of(wide), F16)
 
+    def round_to_tf32(self, lanes: Tile) -> list[Lane]:
+        return [self.pure("cvt.rna.tf32.f32", F32, [self.operand(x)], x.uniform) for x in lanes]
+
     def bitcast(self, lane: Lane, to: Element) -> Lane:
         source = lane.dtype
         if register_class(source) == register_class(to) or lane.part >= 0 or lane.reg is None:
@@ -464,6 +467,26 @@ class PtxBuilder(LaneBuilder):
         self.emit(f"ld.param.{cls}", [reg, Addr(Symbol(name))], 1)
         return Lane(dtype, reg, uniform=CTA)
 
+    # ---------------------------------------------------------------------------------------------- operands of mma, wgmma
+
+    def bits_register(self, lane: Lane) -> Reg:
+        """A 32-bit value in an untyped register (matrix operands are untyped); f64 stays itself."""
+        if lane.dtype is F64:
+            return self.register(lane)
+        if lane.reg is not None and lane.reg.cls == "b32" and not lane.off:
+            return lane.reg
+        return self.register(self.bitcast(lane, U32))
+
+    def pair64(self, low: Reg, high: int) -> Reg:
+        """A 64-bit register from a word and a constant high word."""
+
+        def make() -> Lane:
+            reg = Reg("b64", "desc")
+            self.block.insts.append(Inst("mov.b64", [reg, Vec([low, self.register(Lane(U32, None, high))])], 1, self.loc))
+            return Lane(U64, reg)
+
+        return self._reg_of(self.once(("pair64", low, high), make))
+
     # -------------------------------------------------------------------------------------------------------- shuffles
 
     def shuffle_xor(self, lane: Lane, mask: int) -> Lane:
@@ -525,7 +548,7 @@ class PtxBuilder(LaneBuilder):
         regs = [self.reg(cls) for _ in range(words)]
         tied: list[Operand] | None = None
         if guard is not None and guard.reg is not None:
-            tied = [_vec([self._initial(dtype, cls, other, i, count // words) for i in range(words)])]
+            tied = [_vec([self._initial(cls, other, i, count // words) for i in range(words)])]
         opcode = self._opcode("ld", space, how, words, kind)
         self.emit(opcode, [_vec(regs), self.address(space, address)], 1, guard, tied)
         uniform = LANE
@@ -538,18 +561,14 @@ class PtxBuilder(LaneBuilder):
         """Zero of any type."""
         return Lane(dtype, None, 0, uniform=CTA)
 
-    def _initial(self, dtype: Element, cls: str, other: Tile | None, word: int, per: int) -> Reg:
-        reg = self.reg(cls)
-        value: Operand
+    def _initial(self, cls: str, other: Tile | None, word: int, per: int) -> Reg | Imm:
+        """What a guarded load leaves where its guard is false; leaving SSA makes the copy."""
         if other is None:
-            value = Imm(0, cls if cls in ("f32", "f64") else "int")
-        elif per == 1:
-            lane = other[word]
-            value = Imm(lane.off) if lane.reg is None and cls == "b16" else self.operand(lane)
-        else:
-            value = self.pack(other[word * per : word * per + per])
-        self.emit(f"mov.{cls}", [reg, value], 1)
-        return reg
+            return Imm(0, cls if cls in ("f32", "f64") else "int")
+        if per > 1:
+            return self.pack(other[word * per : word * per + per])
+        lane = other[word]
+        return Imm(lane.off) if lane.reg is None and cls == "b16" else self.operand(lane)
 
     def store(self, space: str, address: Lane, values: Tile, guard: Lane | None, how: str = "") -> None:
         dtype = values[0].dtype
@@ -621,7 +640,7 @@ class PtxBuilder(LaneBuilder):
         return Reg(register_class(dtype), self.hint)
 
 
-def _vec(regs: list[Reg]) -> Operand:
+def _vec(regs: Sequence[Reg | Imm]) -> Operand:
     return regs[0] if len(regs) == 1 else Vec([*regs])
 
 

@@ -102,7 +102,7 @@ def lower_trans(ctx: Lowering, op: Any) -> None:
     ctx.set(op.result, renamed(ctx.tile(op.src), registers))
 
 
-@lowers("tensor.reshape")
+
 def lower_reshape(ctx: Lowering, op: Any) -> None:
     """The same registers: inference chose a layout for which the reshape is free."""
     source, result = layout_of(op.src), layout_of(op.result)
@@ -142,7 +142,7 @@ def lower_split(ctx: Lowering, op: Any) -> None:
         ctx.set(value, renamed(tile, tuple(place[x] for x in wanted)))
 
 
-@lowers("tensor.cat")
+
 def lower_cat(ctx: Lowering, op: Any) -> None:
     """Registers of both, where the boundary falls between registers of the same thread."""
     axis = op.axis

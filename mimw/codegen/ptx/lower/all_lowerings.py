@@ -1,3 +1,5 @@
 """Imports every family of PTX's own lowerings, so that the table is full."""
 
-__all__: list[str] = []
+from mimw.codegen.ptx.lower import async_copy, mma, wgmma
+
+__all__ = ["async_copy", "mma", "wgmma"]

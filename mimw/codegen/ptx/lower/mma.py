@@ -1,0 +1,354 @@
+"""Matrix products by mma.sync (tiles in registers), ldmatrix for their operands, and fma for what has no instruction.
+
+The register layouts are those of `ir.layout_factories`: consecutive registers of an instruction tile are its fragment.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mimw.codegen.lane_builder import Lane, Tile
+from mimw.codegen.lowering import Lowering, layout_of, lowers, refuse
+from mimw.codegen.machine import Addr, Block, Edge, Operand, Reg, Vec
+from mimw.codegen.ptx.builder import PtxBuilder
+from mimw.codegen.shared.addressing import Placement
+from mimw.codegen.shared.casts import cast
+from mimw.codegen.shared.shared_memory import load_tile, memdesc
+from mimw.diagnostics import InternalError
+from mimw.ir.core import Value
+from mimw.ir.layout import Layout, tile_registers
+from mimw.ir.types import F16, F32, F64, I1, I32, U32, DType, MemDescType, TensorType, element_of
+
+Fragments = dict[tuple[int, ...], tuple[int, ...]]
+
+
+def ptx_builder(ctx: Lowering) -> PtxBuilder:
+    """The builder of a PTX lowering."""
+    b = ctx.b
+    if not isinstance(b, PtxBuilder):
+        raise InternalError("a PTX lowering runs on another target", b.loc)
+    return b
+
+
+def mma_type(dtype: DType) -> str:
+    """The operand type of a matrix instruction."""
+    if dtype is F32:
+        return "tf32"
+    if dtype.kind == "float":
+        return dtype.name.removeprefix("f8")
+    return f"{'s' if dtype.kind == 'int' else 'u'}8"
+
+
+def accumulator_type(dtype: DType) -> str:
+    """The accumulator type of a matrix instruction."""
+    return "s32" if dtype is I32 else dtype.name
+
+
+@lowers("mma.dot", target="nvidia")
+def lower_dot(ctx: Lowering, op: Any) -> None:
+    """By mma.sync when the operands are tiles, by fma when they are buffers."""
+    if isinstance(op.a.type, MemDescType):
+        _lower_fma(ctx, op)
+        return
+    b = ptx_builder(ctx)
+    a_type, b_type, c_type = (element_of(v.type) for v in (op.a, op.b, op.acc))
+    assert isinstance(a_type, DType) and isinstance(b_type, DType) and isinstance(c_type, DType)
+    rows, depth = (8, 4) if a_type is F64 else (16, 256 // a_type.bits)
+    a = _operand(ctx, op.a, 1, a_type)
+    c = _operand(ctx, op.b, 0, b_type)
+    left = tile_registers(layout_of(op.a), (rows, depth))
+    right = tile_registers(layout_of(op.b), (depth, 8))
+    acc_tiles = tile_registers(layout_of(op.acc), (rows, 8))
+    opcode = f"mma.sync.aligned.m{rows}n8k{depth}.row.col.{accumulator_type(c_type)}"
+    opcode += f".{mma_type(a_type)}.{mma_type(b_type)}.{accumulator_type(c_type)}"
+    steps = sorted({k for _, k in left})
+    acc: list[Lane] = list(ctx.tile(op.acc))
+    exact_every = _exact_every(op, a_type, depth)
+    for (i, j), registers in acc_tiles.items():
+        held = [acc[r] for r in registers]
+        start = held
+        for n, k in enumerate(steps):
+            if exact_every and n and n % exact_every == 0:
+                start = _sum(ctx, start, held) if start is not held else held
+                held = _zeros(ctx, c_type, len(registers))
+            held = _multiply(b, opcode, [a[r] for r in left[i, k]], [c[r] for r in right[k, j]], held, c_type)
+        if exact_every and len(steps) > exact_every:
+            held = _sum(ctx, start, held)
+        for r, lane in zip(registers, held, strict=True):
+            acc[r] = lane
+    ctx.set(op.result, acc)
+
+
+def _exact_every(op: Any, a_type: DType, depth: int) -> int:
+    """After how many instructions an fp8 product must be added exactly (0: never)."""
+    return max(1, op.max_imprecise // depth) if op.max_imprecise and a_type.is_fp8() else 0
+
+
+def _zeros(ctx: Lowering, dtype: DType, count: int) -> list[Lane]:
+    return [ctx.b.const(dtype, 0)] * count
+
+
+def _sum(ctx: Lowering, x: Tile, y: Tile) -> list[Lane]:
+    return [ctx.b.add(p, q) for p, q in zip(x, y, strict=True)]
+
+
+def _multiply(b: PtxBuilder, opcode: str, a: Tile, c: Tile, acc: Tile, dtype: DType) -> list[Lane]:
+    """One instruction."""
+    left, right = words(b, a), words(b, c)
+    if dtype is F16:
+        sources: list[Operand] = [b.packed(acc[i : i + 2]) for i in range(0, len(acc), 2)]
+        outs = [b.reg("b32") for _ in sources]
+    else:
+        sources = [b.register(x) for x in acc]
+        outs = [b.reg("f32" if dtype is F32 else "f64" if dtype is F64 else "b32") for _ in sources]
+    many = dtype is not F64
+    operands: list[Operand] = [Vec([*outs]), Vec([*left]), Vec([*right]), Vec(sources)]
+    if not many:
+        operands = [Vec([*outs]), Vec([left[0]]), Vec([right[0]]), Vec(sources)]
+    b.emit(opcode, operands, 1)
+    if dtype is F16:
+        return [half for reg in outs for half in b.halves(reg, dtype)]
+    return [Lane(dtype, reg) for reg in outs]
+
+
+def words(b: PtxBuilder, lanes: Tile) -> list[Reg]:
+    """A fragment as 32-bit registers (64-bit for f64)."""
+    dtype = lanes[0].dtype
+    assert isinstance(dtype, DType)
+    if dtype.bits >= 32:
+        return [b.bits_register(x) for x in lanes]
+    per = 32 // dtype.bits
+    return [b.packed(lanes[i : i + per]) for i in range(0, len(lanes), per)]
+
+
+def _operand(ctx: Lowering, value: Value, k_dim: int, dtype: DType) -> list[Lane]:
+    """An operand's lanes: tf32 rounded, and zero where k is past the end (the other side may hold anything there)."""
+    b = ptx_builder(ctx)
+    tile = list(ctx.tile(value))
+    if dtype is F32:
+        tile = b.round_to_tf32(tile)
+    t = value.type
+    assert isinstance(t, TensorType)
+    layout = layout_of(value)
+    if layout.shape_padded[k_dim] == t.shape[k_dim]:
+        return tile
+    only_k = list(layout.shape_padded)
+    only_k[k_dim] = t.shape[k_dim]
+    inside = ctx.holes(layout, only_k)
+    zero = b.const(dtype, 0)
+    out: list[Lane] = []
+    for r, lane in enumerate(tile):
+        guard = inside(r)
+        out.append(lane if guard is None else b.select(guard, lane, zero))
+    return out
+
+
+# ------------------------------------------------------------------------------------------------------------------ ldmatrix
+
+
+@lowers("memory.local_load", target="nvidia")
+def lower_local_load(ctx: Lowering, op: Any) -> None:
+    """A tile from a buffer: by ldmatrix where both layouts fit it."""
+    t, shared = memdesc(op.src)
+    layout = layout_of(op.result)
+    base = ctx.shared[op.src].address
+    lanes = None
+    if t.dtype is not I1 and layout.shape_padded == t.shape and len(layout.lane) == 5:
+        lanes = _by_ldmatrix(ctx, base, Placement(layout, shared, t.dtype.itemsize), t.dtype)
+    ctx.set(op.result, lanes if lanes is not None else load_tile(ctx, base, shared, layout, t.shape, t.dtype))
+
+
+def _by_ldmatrix(ctx: Lowering, base: Lane, placement: Placement, dtype: DType) -> list[Lane] | None:
+    """The tile by ldmatrix, or None where the layouts do not fit.
+
+    A matrix is 8 rows of 16 bytes; lane l receives 4 bytes of row l/4 (transposed: of column l/4, two rows 2(l%4) and the next).
+    """
+    layout, size = placement.layout, placement.size
+    if placement.digit_dims or size > 4 or any(x & 15 for x in _digit_strides(placement)):
+        return None
+    reg = [placement.linear(v) for v in layout.reg]
+    lane = placement.thread[:5]
+    inner = (4 // size).bit_length() - 1  # register bits inside one 32-bit word
+    if len(reg) < inner:
+        return None
+    if reg[:inner] == [size << i for i in range(inner)] and lane[:2] == (4, 8):
+        rows, trans = [lane[2], lane[3], lane[4]], ""
+    elif size == 2 and lane[2:] == (2, 4, 8):
+        rows, trans = [reg[0], lane[0], lane[1]], ".trans"
+    else:
+        return None
+    rest = reg[inner:]
+    if any(x & 15 for x in (*rows, *rest, *placement.thread[5:])) or not all(rows):
+        return None
+    extra = min(2, len(rest))
+    return _emit_ldmatrix(ctx, base, placement, dtype, rows, rest, extra, trans)
+
+
+def _digit_strides(placement: Placement) -> list[int]:
+    return [placement.digit_stride(d) for d in range(placement.layout.rank)]
+
+
+def _emit_ldmatrix(
+    ctx: Lowering,
+    base: Lane,
+    placement: Placement,
+    dtype: DType,
+    rows: list[int],
+    rest: list[int],
+    extra: int,
+    trans: str,
+) -> list[Lane]:
+    b = ptx_builder(ctx)
+    layout = placement.layout
+    inner = len(layout.reg) - len(rest)
+    matrices = rest[:extra] + [0] * (2 - extra)
+    bases = (*rows, *matrices, *placement.thread[5:])
+    span = 0
+    for x in bases:
+        span |= x
+    thread = ctx.linear(bases)
+    count, per = 1 << extra, 1 << inner
+    step = count * per
+    opcode = f"ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16"
+    coords = layout.reg_coords()
+    out: list[Lane] = []
+    for first in range(0, layout.num_regs, step):
+        part = placement.linear(coords[first])
+        mixed = part & span
+        offset = b.op("xor", U32, thread, b.const(U32, mixed)) if mixed else thread
+        address = b.plus(b.add(base, offset), part - mixed + placement.digits(coords[first]))
+        regs = [b.reg("b32") for _ in range(count)]
+        b.emit(opcode, [Vec([*regs]), b.address("shared", address)], 1)
+        for reg in regs:
+            if per == 1:
+                out.append(Lane(dtype, reg) if dtype.kind != "float" else b.bitcast(Lane(U32, reg), dtype))
+            else:
+                out += [Lane(dtype, reg, 0, i) for i in range(per)]
+    return out
+
+
+# ----------------------------------------------------------------------------------------------------------------------- fma
+
+
+def _lower_fma(ctx: Lowering, op: Any) -> None:
+    """A loop over k: each thread reads its rows of A and columns of B and multiplies them out."""
+    b = ptx_builder(ctx)
+    layout = layout_of(op.acc)
+    dtype = element_of(op.acc.type)
+    assert isinstance(dtype, DType)
+    if dtype.kind != "float" and dtype.bits < 32:
+        raise refuse(op, ctx.target, f"a product with sums in {dtype}")
+    (ta, sa), (tb, sb) = memdesc(op.a), memdesc(op.b)
+    depth = ta.shape[1]
+    acc = list(ctx.tile(op.acc))
+    left, right = _Side(ctx, layout, op.a, 0), _Side(ctx, layout, op.b, 1)
+    stride_a, stride_b = _stride(sa, 1, depth, ta.dtype.itemsize), _stride(sb, 0, depth, tb.dtype.itemsize)
+    unroll = next((u for u in (8, 4, 2) if depth % u == 0), 1)
+    if depth <= 8 or stride_a is None or stride_b is None:
+        for k in range(depth):
+            acc = _outer_product(b, layout, left.read(k), right.read(k), acc, dtype)
+        ctx.set(op.result, acc)
+        return
+    params = [b.parameter(dtype) for _ in acc]
+    k_reg = b.parameter(U32)
+    body, after = Block("product", [k_reg, *params]), Block("endproduct")
+    zero = b.register(b.const(U32, 0))
+    ctx.jump(body, [zero, *[b.register(x) for x in acc]])
+    body.nounroll = True
+    mark = b.open_loop()
+    ctx.place(body)
+    k_lane = Lane(U32, k_reg, uniform=2)
+    acc = [Lane(dtype, p) for p in params]
+    for step in range(unroll):
+        rows = left.read(0, b.plus(b.times(k_lane, stride_a), step * stride_a))
+        cols = right.read(0, b.plus(b.times(k_lane, stride_b), step * stride_b))
+        acc = _outer_product(b, layout, rows, cols, acc, dtype)
+    again = b.plus(k_lane, unroll)
+    more = b.compare("lt", again, b.const(U32, depth))
+    ctx.branch(more, Edge(body, [b.register(again), *[b.register(x) for x in acc]]), Edge(after, []))
+    b.close_loop(mark)
+    ctx.place(after)
+    ctx.set(op.result, acc)
+
+
+def _stride(shared: Any, dim: int, depth: int, size: int) -> int | None:
+    """Bytes from one k to the next when that is the same everywhere, else None."""
+    zero = [0, 0]
+    one = [1 if d == dim else 0 for d in range(2)]
+    step = shared.offset(one) - shared.offset(zero) if depth > 1 else 0
+    for k in range(depth):
+        if shared.offset([k if d == dim else 0 for d in range(2)]) != k * step:
+            return None
+    # Other dimensions must not share bits with this one: then the XOR is a sum for every k.
+    a, _ = shared.dims[dim]
+    mine = 0
+    for x in shared.bases[dim][:a]:
+        mine |= x
+    for d, bases in enumerate(shared.bases):
+        if d != dim and any(x & mine for x in bases):
+            return None
+    return step * size
+
+
+class _Side:
+    """One operand of a product by fma: the rows (or columns) that the accumulator's registers need."""
+
+    __slots__ = ("coords", "ctx", "dim", "dtype", "layout", "shape", "value")
+
+    def __init__(self, ctx: Lowering, acc: Layout, value: Value, dim: int) -> None:
+        self.ctx = ctx
+        self.value = value
+        self.dim = dim
+        t, _ = memdesc(value)
+        self.dtype = t.dtype
+        self.shape = t.shape
+        self.layout = acc
+        self.coords = acc.reg_coords()
+
+    def read(self, k: int, moved: Lane | None = None) -> list[Lane]:
+        """For every register of the accumulator its factor at depth k (plus `moved` bytes)."""
+        ctx = self.ctx
+        b = ctx.b
+        _, shared = memdesc(self.value)
+        size = self.dtype.itemsize
+        thin = _thin(self.layout, self.dim)
+        placement = Placement(thin, shared, size)
+        base = ctx.shared[self.value].address
+        if moved is not None:
+            base = b.add(base, moved)
+        found: dict[int, Lane] = {}
+        out: list[Lane] = []
+        limit = list(self.layout.shape_padded)
+        limit[self.dim] = self.shape[self.dim]
+        inside = ctx.holes(self.layout, limit)
+        for r, c in enumerate(self.coords):
+            x = c[self.dim]
+            lane = found.get(x)
+            if lane is None:
+                at = (x, k) if self.dim == 0 else (k, x)
+                lane = b.load("shared", self.dtype, placement.address(ctx, base, at), 1, inside(r), None, "")[0]
+                found[x] = lane
+            out.append(lane)
+        return out
+
+
+def _thin(layout: Layout, dim: int) -> Layout:
+    """The layout with coordinates along `dim` only: the other dimension (k) is 0 in every thread."""
+
+    def cut(vectors: Any) -> list[tuple[int, ...]]:
+        return [tuple(x if d == dim else 0 for d, x in enumerate(v)) for v in vectors]
+
+    dims = [p if d == dim else (0, 1) for d, p in enumerate(layout.dims)]
+    return Layout.get(dims, cut(layout.reg), cut(layout.lane), cut(layout.warp))
+
+
+def _outer_product(b: PtxBuilder, layout: Layout, rows: Tile, cols: Tile, acc: Tile, dtype: DType) -> list[Lane]:
+    del layout
+    out: list[Lane] = []
+    for x, y, z in zip(rows, cols, acc, strict=True):
+        x, y = cast(b, x, dtype), cast(b, y, dtype)
+        out.append(b.op("fma", dtype, x, y, z) if dtype.kind == "float" else b.add(b.mul(x, y), z))
+    return out
+
+
+ADDRESS = Addr

@@ -1,0 +1,205 @@
+"""Lowerings of buffers in shared memory: allocation, views, loads and stores of tiles, and reshapes and concatenations through scratch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mimw.codegen.lane_builder import CTA, Lane, LazyTile, Tile, as_u32, bits_of
+from mimw.codegen.lowering import Lowering, Shared, layout_of, lowering_of, lowers
+from mimw.codegen.shared.addressing import Placement, vector_groups
+from mimw.codegen.shared.memory import as_memory
+from mimw.codegen.shared.tensor import lower_cat as rename_cat
+from mimw.codegen.shared.tensor import lower_reshape as rename_reshape
+from mimw.diagnostics import InternalError
+from mimw.ir import layout as algebra
+from mimw.ir.core import Value
+from mimw.ir.layout import Layout, SharedLayout
+from mimw.ir.scratch import element_bits, slot_bytes
+from mimw.ir.types import I1, U8, MemDescType, element_of
+
+
+def memdesc(value: Value) -> tuple[MemDescType, SharedLayout]:
+    """The type and the layout of a buffer."""
+    t = value.type
+    if not isinstance(t, MemDescType) or t.layout is None:
+        raise InternalError(f"{t} has no layout at lowering")
+    return t, t.layout
+
+
+@lowers("memory.local_alloc")
+def lower_local_alloc(ctx: Lowering, op: Any) -> None:
+    """A place in the CTA's shared memory; the source, if any, is stored there."""
+    if op.offset < 0:
+        raise InternalError("a buffer without an offset", op.loc)
+    ctx.shared[op.result] = Shared(ctx.b.plus(ctx.b.shared_base(), op.offset))
+    if op.src is not None:
+        store_buffer(ctx, op.result, op.src)
+
+
+@lowers("memory.local_view")
+def lower_local_view(ctx: Lowering, op: Any) -> None:
+    """Address plus index times the slot's size."""
+    b = ctx.b
+    t, _ = memdesc(op.result)
+    index = as_u32(ctx.scalar(op.index))
+    base = ctx.shared[op.src].address
+    # A view of several dimensions of slots: the first index steps over all the slots below it.
+    rank = len(t.layout.dims) if t.layout is not None else len(t.shape)
+    below = 1
+    for s in t.shape[: len(t.shape) - rank]:
+        below *= s
+    address = b.add(base, b.times(index, below * slot_bytes(t)))
+    address.uniform = CTA
+    ctx.shared[op.result] = Shared(address)
+
+
+@lowers("memory.local_trans")
+def lower_local_trans(ctx: Lowering, op: Any) -> None:
+    """The same bytes."""
+    ctx.shared[op.result] = ctx.shared[op.src]
+
+
+@lowers("memory.local_store")
+def lower_local_store(ctx: Lowering, op: Any) -> None:
+    """A tile into a buffer."""
+    store_buffer(ctx, op.dst, op.src)
+
+
+@lowers("memory.local_load")
+def lower_local_load(ctx: Lowering, op: Any) -> None:
+    """A tile from a buffer."""
+    t, shared = memdesc(op.src)
+    base = ctx.shared[op.src].address
+    ctx.set(op.result, load_tile(ctx, base, shared, layout_of(op.result), t.shape, t.dtype))
+
+
+def store_buffer(ctx: Lowering, buffer: Value, src: Value) -> None:
+    """Store a tile into a buffer; for products of f32 by tf32 from shared memory the numbers are rounded here, as nothing after it does."""
+    t, shared = memdesc(buffer)
+    tile = ctx.tile(src)
+    rounding = lowering_of("mma.async_dot", ctx.target)
+    if bits_of(t.dtype) == 32 and rounding is not None and _only_products(buffer):
+        tile = ctx.b.round_to_tf32(tile)
+    store_tile(ctx, ctx.shared[buffer].address, shared, layout_of(src), t.shape, tile)
+
+
+def _only_products(buffer: Value) -> bool:
+    """Whether a buffer of f32 is read by asynchronous products only."""
+    t = buffer.type
+    if not isinstance(t, MemDescType) or t.dtype.kind != "float":
+        return False
+    todo = [buffer]
+    found = False
+    while todo:
+        for user in todo.pop().users:
+            if user.name in ("memory.local_trans", "memory.local_view"):
+                todo += user.results
+            elif user.name == "mma.async_dot":
+                found = True
+            elif user.name not in ("memory.local_store", "async_copy.load"):
+                return False
+    return found
+
+
+def store_tile(
+    ctx: Lowering, base: Lane, shared: SharedLayout, layout: Layout, shape: tuple[int, ...], tile: Tile
+) -> None:
+    """Every element once, in accesses as wide as both layouts allow; holes are not stored."""
+    b = ctx.b
+    if isinstance(tile, LazyTile) or tile[0].dtype is I1:
+        tile = as_memory(ctx, list(tile))
+    size = bits_of(tile[0].dtype) // 8
+    placement = Placement(layout, shared, size)
+    registers, lanes, warps, _ = algebra.owner_mask(layout)
+    owner = ctx.is_thread(lanes, warps)
+    inside = ctx.holes(layout, shape)
+    low = (1 << len(layout.reg)) - 1
+    free = [r for r in range(layout.num_regs) if not r & low & registers]
+    coords = layout.reg_coords()
+    for group in vector_groups(placement, placement.unit_bits(shape, 16 // size), free):
+        guard = b.both(owner, inside(group[0]))
+        if guard is not None and guard.reg is None and not guard.off:
+            continue
+        b.store("shared", placement.address(ctx, base, coords[group[0]]), [tile[r] for r in group], guard, "")
+
+
+def load_tile(
+    ctx: Lowering, base: Lane, shared: SharedLayout, layout: Layout, shape: tuple[int, ...], dtype: Any
+) -> list[Lane]:
+    """The lanes of a tile that lies in shared memory; holes are zero."""
+    b = ctx.b
+    held = U8 if dtype is I1 else dtype
+    size = bits_of(held) // 8
+    placement = Placement(layout, shared, size)
+    inside = ctx.holes(layout, shape)
+    coords = layout.reg_coords()
+    found: dict[int, Lane] = {}
+    known: dict[tuple[int, ...], int] = {}
+    for group in vector_groups(placement, placement.unit_bits(shape, 16 // size), list(range(layout.num_regs))):
+        first = known.setdefault(coords[group[0]], group[0])
+        if first != group[0]:  # a copy of another register
+            for r in group:
+                found[r] = found[first + r - group[0]]
+            continue
+        lanes = b.load("shared", held, placement.address(ctx, base, coords[group[0]]), len(group), inside(group[0]), None, "")
+        for r, lane in zip(group, lanes, strict=True):
+            found[r] = lane
+    out = [found[r] for r in range(layout.num_regs)]
+    if dtype is I1:
+        out = [b.compare("ne", x, b.const(U8, 0)) for x in out]
+    return out
+
+
+# ------------------------------------------------------------------------------------------------- reshapes through scratch
+
+
+def _whole_layout(ctx: Lowering, op: Any, value: Value, scratch: int, offset: int) -> Lane:
+    del value, op
+    return ctx.b.plus(ctx.b.shared_base(), scratch + offset)
+
+
+@lowers("tensor.reshape")
+def lower_reshape(ctx: Lowering, op: Any) -> None:
+    """Renaming where the layouts allow it, else through scratch in row-major order."""
+    source, result = layout_of(op.src), layout_of(op.result)
+    if algebra.reshape(source, op.src.type.shape, op.result.type.shape) is result:
+        rename_reshape(ctx, op)
+        return
+    base = ctx.b.plus(ctx.b.shared_base(), op.attrs["scratch"])
+    dtype = element_of(op.src.type)
+    store_tile(ctx, base, SharedLayout.row_major(op.src.type.shape), source, op.src.type.shape, ctx.tile(op.src))
+    ctx.b.barrier()
+    flat = SharedLayout.row_major(op.result.type.shape)
+    ctx.set(op.result, load_tile(ctx, base, flat, result, op.result.type.shape, dtype))
+
+
+@lowers("tensor.cat")
+def lower_cat(ctx: Lowering, op: Any) -> None:
+    """Renaming when the boundary is a register bit, else through scratch."""
+    scratch = op.attrs.get("scratch", -1)
+    if scratch < 0:
+        rename_cat(ctx, op)
+        return
+    b = ctx.b
+    out = op.result.type
+    dtype = element_of(out)
+    flat = SharedLayout.row_major(out.shape)
+    inner = element_bits(op.a) // 8
+    for d in range(op.axis + 1, out.rank):
+        inner *= out.shape[d]
+    base = b.plus(b.shared_base(), scratch)
+    for value, start in ((op.a, 0), (op.b, op.a.type.shape[op.axis])):
+        part = SharedLayout.get(*_strided(value.type.shape, out.shape), flat.size)
+        store_tile(ctx, b.plus(base, start * inner), part, layout_of(value), value.type.shape, ctx.tile(value))
+    b.barrier()
+    ctx.set(op.result, load_tile(ctx, base, flat, layout_of(op.result), out.shape, dtype))
+
+
+def _strided(shape: tuple[int, ...], whole: tuple[int, ...]) -> tuple[list[tuple[int, int]], list[tuple[int, ...]], list[int]]:
+    """A part of a row-major whole, all in digits: its strides need not be powers of two."""
+    strides = [0] * len(shape)
+    step = 1
+    for d in reversed(range(len(whole))):
+        strides[d] = step
+        step *= whole[d]
+    return [(0, s) for s in shape], [() for _ in shape], strides
