@@ -144,6 +144,10 @@ def settle_carried(t: Tracer, carried: Carried, attempt: Attempt, excluded: set[
     for key, tpl in list(carried.templates.items()):
         starts = [b[key] for b in attempt.bound]
         moving = [e for e in attempt.edges if not any(e.state.slots[key] is s for s in starts)]
+        if all(_unchanged(base[key], e.state.slots[key]) for e in moving):
+            del carried.templates[key]  # the guess was too wide: nothing changes it
+            again = True
+            continue
         for e in moving:
             if isinstance(e.state.slots[key], Undefined):
                 gone[key] = e.state.slots[key]

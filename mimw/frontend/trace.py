@@ -11,6 +11,7 @@ from mimw.frontend.calls import CALLS, call
 from mimw.frontend.expressions import EXPRESSIONS
 from mimw.frontend.loops import LOOPS
 from mimw.frontend.scope import Frame
+from mimw.frontend.prune import prune
 from mimw.frontend.source import KernelFunction, source_of
 from mimw.frontend.statements import STATEMENTS
 from mimw.frontend.tracer import Flow, Tracer
@@ -89,6 +90,7 @@ def _trace(fn: Callable[..., Any], signature: Signature, num_warps: int, num_sta
             tracer.adopt(v)
         if tracer.body(source.tree.body) is not Flow.LEFT:
             builder.insert(ReturnOp([], loc=loc))
+    prune(function)
     if tracer.printed:
         print("".join(tracer.printed), end="")
     return Module(function)

@@ -166,8 +166,6 @@ def _weak(x: Number, d: DType, division: bool) -> DType:
     """The common type of a literal and a tile of `d`: the tile's, when the literal's kind is not above it."""
     own = number_dtype(x)
     if _kind_rank(own) <= _kind_rank(d):
-        if d.is_fp8():
-            return F16 if not division else F32
         return F32 if division and d in (F16, BF16) else d
     return promote(own, d, division)
 
@@ -317,10 +315,8 @@ def binary(name: str, a: Operand, b: Operand) -> Value:
 def true_divide(a: Operand, b: Operand) -> Value:
     """`/`: integers as f32; f16 and bf16 give f32."""
     d = common_dtype(a, b, "/")
-    if not d.is_floating():
+    if not d.is_floating() or _computable(d, "/").bits < 32:
         d = F32
-    elif d in (F16, BF16) or d.is_fp8():
-        d = _computable(d, "/") and F32
     return _elementwise("arith.div", *unify(a, b, d, "/"))
 
 
