@@ -260,7 +260,7 @@ class Coalescing:
         return index
 
     def join(self, a: int, b: int) -> bool:
-        """Put two classes into one register if they are alike and never live at once; says whether they are together."""
+        """Put two classes into one register if they are alike and never live at once; says whether they are."""
         a, b = self.find(a), self.find(b)
         if a == b:
             return True

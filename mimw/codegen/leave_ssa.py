@@ -51,7 +51,7 @@ class Flow:
         return Inst("ret", [], 0, loc)
 
     def bears_copies(self, inst: Inst) -> bool:
-        """Whether the tied values of `inst` may be copied. Those of an asynchronous product may not: ptxas serialises."""
+        """Whether tied values of `inst` may be copied; those of an asynchronous product may not: ptxas serialises."""
         return not inst.opcode.startswith("wgmma")
 
 

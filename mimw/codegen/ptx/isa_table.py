@@ -79,6 +79,8 @@ MODIFIER_NEEDS: dict[str, tuple[tuple[int, int], int]] = {
     "cluster": ((7, 8), 90),
     "cta_group::1": ((8, 6), 100),
     "cta_group::2": ((8, 6), 100),
+    "block16": ((8, 8), 100),
+    "block32": ((8, 8), 100),
     "im2col::w": ((8, 6), 100),
     "im2col::w::128": ((8, 6), 100),
     "cp_mask": ((8, 6), 100),
@@ -89,6 +91,7 @@ MODIFIER_NEEDS: dict[str, tuple[tuple[int, int], int]] = {
 # Forms that only the "a" (or "f") targets of these archs have, by modifier.
 MODIFIER_ONLY: dict[str, tuple[int, ...]] = {
     "tile::scatter4": (100, 103, 110),
+    "multicast::cluster::all": (100, 103, 110, 120, 121),
 }
 
 ROWS = r"""
@@ -316,6 +319,8 @@ atom *ATWAY add noftz HINT? T:bf16|bf16x2 ; =T,[],T,L2::cache_hint>b64 ; r w ptx
 atom *ATWAY add HINT? n:v2|v4 T:f32 ; =n*T,[],n*T,L2::cache_hint>b64 ; r w ptx8.1 sm90
 atom *ATWAY add|min|max noftz HINT? n:v2|v4|v8 T:f16|bf16 ; =n*T,[],n*T,L2::cache_hint>b64 ; r w ptx8.1 sm90
 atom *ATWAY add|min|max noftz HINT? n:v2|v4 T:f16x2|bf16x2 ; =n*T,[],n*T,L2::cache_hint>b64 ; r w ptx8.1 sm90
+atom *ATWAY n:v2|v4 T:f32 add ; =n*T,[],n*T ; r w ptx8.1 sm90
+red *ATWAY n:v2|v4 T:f32 add ; [],n*T ; w ptx8.1 sm90
 red *ATWAY add HINT? T:u32|s32|u64|f32|f64 ; [],T,L2::cache_hint>b64 ; w
 red *ATWAY min|max HINT? T:u32|s32|u64|s64 ; [],T,L2::cache_hint>b64 ; w
 red *ATWAY inc|dec HINT? T:u32 ; [],T,L2::cache_hint>b64 ; w
@@ -434,6 +439,49 @@ wgmma.mma_async.sp sync aligned S:SHAPE D:f16|f32 A:f16|bf16|tf32|e4m3|e5m2 B:f1
   ; r v a ptx8.2 only90
 wgmma.mma_async.sp sync aligned S:SHAPE D:s32 A:s8|u8 B:s8|u8 satfinite? ; !wgmma_sparse ; r v a ptx8.4 only90
 
+# --- tensor memory (9.7.16)
+tcgen05.alloc CTAG sync aligned shared::cta? b32 ; [],u32 ; r w b ptx8.6 only100,103,110
+tcgen05.dealloc CTAG sync aligned b32 ; u32,u32 ; w b ptx8.6 only100,103,110
+tcgen05.relinquish_alloc_permit CTAG sync aligned ; ; b ptx8.6 only100,103,110
+tcgen05.ld sync aligned S:32x32b|16x64b|16x128b|16x256b|16x32bx2 x:XN pack::16b? b32 ; !tmem_load \
+  ; r v a ptx8.6 only100,103,110
+tcgen05.ld.red sync aligned S:32x32b|16x32bx2 x:XN min|max abs? NaN? T:f32|u32|s32 ; !tmem_load_red \
+  ; r v a ptx8.8 only103,110
+tcgen05.st sync aligned S:32x32b|16x64b|16x128b|16x256b|16x32bx2 x:XN unpack::16b? b32 ; !tmem_store \
+  ; w v a ptx8.6 only100,103,110
+tcgen05.wait::ld,tcgen05.wait::st sync aligned ; ; b ptx8.6 only100,103,110
+tcgen05.fence::before_thread_sync,tcgen05.fence::after_thread_sync ; ; b ptx8.6 only100,103,110
+tcgen05.commit CTAG mbarrier::arrive::one shared::cluster? multicast::cluster? b64 ; [],multicast::cluster>u16 \
+  ; w b a ptx8.6 only100,103,110
+tcgen05.cp CTAG 128x256b|4x256b|128x128b b8x16? b4x16_p64|b6x16_p32? ; [],b64! ; r w a ptx8.6 only100,103,110
+tcgen05.cp CTAG 64x128b warpx2::02_13|warpx2::01_23 b8x16? b4x16_p64|b6x16_p32? ; [],b64! ; r w a ptx8.6 only100,103,110
+tcgen05.cp CTAG 32x128b warpx4 b8x16? b4x16_p64|b6x16_p32? ; [],b64! ; r w a ptx8.6 only100,103,110
+tcgen05.shift CTAG down ; [] ; r w a ptx8.6 only100,103,110
+tcgen05.mma CTAG kind::f16|kind::tf32|kind::f8f6f4 COLLECT? ; \
+  [],b64!,b64!,b32,cta_group::1>4*b32?,cta_group::2>8*b32?,p#,#? ; r w a ptx8.6 only100,103,110
+tcgen05.mma CTAG kind::f16|kind::tf32|kind::f8f6f4 ashift? COLLECT? ; \
+  [],[],b64!,b32,cta_group::1>4*b32?,cta_group::2>8*b32?,p#,#? ; r w a ptx8.6 only100,103,110
+tcgen05.mma CTAG kind::i8 COLLECT? ; [],b64!,b64!,b32,cta_group::1>4*b32?,cta_group::2>8*b32?,p#,#? \
+  ; r w a ptx8.6 only100,110
+tcgen05.mma CTAG kind::i8 ashift? COLLECT? ; [],[],b64!,b32,cta_group::1>4*b32?,cta_group::2>8*b32?,p#,#? \
+  ; r w a ptx8.6 only100,110
+tcgen05.mma CTAG kind::mxf8f6f4 block_scale scale_vec::1X|block32? COLLECT? ; \
+  [],b64!,b64!,b32,[],[],p# / [],[],b64!,b32,[],[],p# ; r w a ptx8.6 only100,103,110
+tcgen05.mma CTAG kind::mxf4 block_scale scale_vec::2X|block32? COLLECT? ; \
+  [],b64!,b64!,b32,[],[],p# / [],[],b64!,b32,[],[],p# ; r w a ptx8.6 only100,103,110
+tcgen05.mma CTAG kind::mxf4nvf4 block_scale scale_vec::2X|scale_vec::4X|block16|block32 COLLECT? ; \
+  [],b64!,b64!,b32,[],[],p# / [],[],b64!,b32,[],[],p# \
+  ; r w a ptx8.7 only100,103,110
+tcgen05.mma.sp CTAG kind::f16|kind::tf32|kind::f8f6f4 ashift? COLLECT? ; \
+  [],b64!,b64!,[],b32,cta_group::1>4*b32?,cta_group::2>8*b32?,p#,#? / \
+  [],[],b64!,[],b32,cta_group::1>4*b32?,cta_group::2>8*b32?,p#,#? ; r w a ptx8.6 only100,103,110
+tcgen05.mma.sp CTAG kind::i8 ashift? COLLECT? ; [],b64!,b64!,[],b32,cta_group::1>4*b32?,cta_group::2>8*b32?,p#,#? / \
+  [],[],b64!,[],b32,cta_group::1>4*b32?,cta_group::2>8*b32?,p#,#? ; r w a ptx8.6 only100,110
+tcgen05.mma.ws cta_group::1 kind::f16|kind::tf32|kind::f8f6f4|kind::i8 COLLECTB? ; [],b64!,b64!,b32,p#,b64? / \
+  [],[],b64!,b32,p#,b64? ; r w a ptx8.6 only100,103,110
+tcgen05.mma.ws.sp cta_group::1 kind::f16|kind::tf32|kind::f8f6f4|kind::i8 COLLECTB? ; [],b64!,b64!,[],b32,p#,b64? / \
+  [],[],b64!,[],b32,p#,b64? ; r w a ptx8.6 only100,103,110
+
 # --- cluster launch control (9.7.13.17)
 clusterlaunchcontrol.try_cancel async shared::cta? TX multicast::cluster::all? b128 ; [],[] ; r w a ptx8.6 sm100
 clusterlaunchcontrol.query_cancel is_canceled pred b128 ; =p,b128 ; ptx8.6 sm100
@@ -445,4 +493,7 @@ clusterlaunchcontrol.query_cancel get_first_ctaid::x|get_first_ctaid::y|get_firs
 SETS["SHAPE"] = r"m\d+n\d+k\d+"
 SETS["MD"] = "f16|f32|s32"
 SETS["MA"] = "f16|bf16|tf32|s8|u8|s4|u4"
+SETS["XN"] = "x1|x2|x4|x8|x16|x32|x64|x128"
+SETS["COLLECT"] = "|".join(f"collector::a::{op}" for op in ("fill", "use", "lastuse", "discard"))
+SETS["COLLECTB"] = "|".join(f"collector::b{n}::{op}" for n in range(4) for op in ("fill", "use", "lastuse", "discard"))
 SETS["M8"] = "e4m3|e5m2|e3m2|e2m3|e2m1"

@@ -226,7 +226,7 @@ def _mma_scaled(captures: dict[str, str], modifiers: tuple[str, ...]) -> tuple[S
         {**captures, "A": "e4m3", "B": "e4m3"} if "kind::mxf8f6f4" in modifiers else {**captures, "A": "s4", "B": "s4"}
     )
     d, a, b, c = _matrix_sizes(byte)
-    scale = (Slot("reg", "b32"), _vec("u16", 2, imm=True))
+    scale = (Slot("reg", "b32", wide=True), _vec("u16", 2, imm=True))
     return ((_vec(*d, result=True), _vec(*a), _vec(*b), _vec(*c), *scale, *scale),)
 
 
@@ -314,12 +314,45 @@ def _ldmatrix_wide(captures: dict[str, str], modifiers: tuple[str, ...]) -> tupl
     return ((_vec("b32", 2 * int(captures["x"][1:]), result=True), Slot("addr")),)
 
 
+# Registers of one lane at .x1, by the shape of a tensor-memory access (x128 registers at most).
+_TMEM_REGS = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
+
+
+def _tmem_vector(captures: dict[str, str], cls: str, result: bool) -> tuple[Slot, list[Slot]]:
+    """The registers of a tensor-memory access, and the immediate that shape 16x32bx2 takes."""
+    count = _TMEM_REGS[captures["S"]] * int(captures["x"][1:])
+    if count > 128:
+        raise ValueError(f"tensor memory has no access {captures['S']}.{captures['x']}")
+    return _vec(cls, count, result=result), [Slot("imm", imm=True)] if captures["S"] == "16x32bx2" else []
+
+
+def _tmem_load(captures: dict[str, str], modifiers: tuple[str, ...]) -> tuple[Signature, ...]:
+    del modifiers
+    vector, split = _tmem_vector(captures, "b32", True)
+    return ((vector, Slot("addr"), *split),)
+
+
+def _tmem_load_red(captures: dict[str, str], modifiers: tuple[str, ...]) -> tuple[Signature, ...]:
+    del modifiers
+    vector, split = _tmem_vector(captures, "b32", True)
+    return ((vector, Slot("reg", captures["T"], result=True), Slot("addr"), *split),)
+
+
+def _tmem_store(captures: dict[str, str], modifiers: tuple[str, ...]) -> tuple[Signature, ...]:
+    del modifiers
+    vector, split = _tmem_vector(captures, "b32", False)
+    return ((Slot("addr"), *split, vector),)
+
+
 SPECIAL: dict[str, Callable[[dict[str, str], tuple[str, ...]], tuple[Signature, ...]]] = {
     "mma": _mma,
     "mma_scaled": _mma_scaled,
     "mma_sparse": _mma_sparse,
     "wgmma": _wgmma,
     "wgmma_sparse": _wgmma_sparse,
+    "tmem_load": _tmem_load,
+    "tmem_load_red": _tmem_load_red,
+    "tmem_store": _tmem_store,
     "tensor_load": _tensor_load,
     "tensor_store": _tensor_store,
     "tensor_prefetch": _tensor_prefetch,

@@ -348,6 +348,26 @@ ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8x16.b6x16_p32 {%r0, %r1}, [%r2]
 """,
     ),
     (
+        "tensor memory",
+        "sm_100a",
+        """
+tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r0], 128; tcgen05.alloc.cta_group::2.sync.aligned.b32 [%rd0], %r1
+tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned; tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r0, 128
+tcgen05.ld.sync.aligned.32x32b.x4.b32 {r 0..3}, [%r5+8]; tcgen05.ld.sync.aligned.16x256b.x2.pack::16b.b32 {r 0..7}, [%r8]
+tcgen05.ld.sync.aligned.16x32bx2.x4.b32 {r 0..3}, [%r5], 16; tcgen05.st.sync.aligned.16x128b.x1.b32 [%r5], {%r0, %r1}
+tcgen05.st.sync.aligned.16x32bx2.x2.unpack::16b.b32 [%r5], 16, {%r0, %r1}; tcgen05.wait::ld.sync.aligned; tcgen05.wait::st.sync.aligned
+tcgen05.fence::before_thread_sync; tcgen05.fence::after_thread_sync
+tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r0]; tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r0], %h0
+tcgen05.cp.cta_group::1.128x256b [%r0], %rd0; tcgen05.cp.cta_group::1.32x128b.warpx4 [%r0], %rd0; tcgen05.cp.cta_group::2.64x128b.warpx2::02_13.b8x16.b4x16_p64 [%r0], %rd0
+tcgen05.shift.cta_group::1.down [%r0]; tcgen05.mma.cta_group::1.kind::f16 [%r0], %rd0, %rd1, %r1, %p0; tcgen05.mma.cta_group::1.kind::f16 [%r0+64], %rd0, %rd1, 0x8400490, 1
+tcgen05.mma.cta_group::2.kind::tf32 [%r0], [%r1], %rd1, %r2, %p0; tcgen05.mma.cta_group::1.kind::f16 [%r0], %rd0, %rd1, %r1, {r 4..7}, %p0, 3
+tcgen05.mma.cta_group::2.kind::f8f6f4 [%r0], %rd0, %rd1, %r1, {r 4..11}, %p0; tcgen05.mma.cta_group::1.kind::f16.ashift.collector::a::lastuse [%r0], [%r1], %rd1, %r2, %p0
+tcgen05.mma.cta_group::1.kind::i8 [%r0], %rd0, %rd1, %r1, %p0; tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale.scale_vec::1X [%r0], %rd0, %rd1, %r1, [%r2], [%r3], %p0
+tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.scale_vec::4X [%r0], [%r4], %rd1, %r1, [%r2], [%r3], %p0; tcgen05.mma.sp.cta_group::1.kind::f16 [%r0], %rd0, %rd1, [%r2], %r1, %p0
+tcgen05.mma.ws.cta_group::1.kind::f16.collector::b1::fill [%r0], %rd0, %rd1, %r1, %p0, %rd2; tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block32 [%r0], %rd0, %rd1, %r1, [%r2], [%r3], %p0
+""",
+    ),
+    (
         "matrix",
         "sm_120a",
         """
@@ -408,6 +428,11 @@ REFUSED: list[tuple[str, str, str]] = [
     ("sm_90a", "table", "mbarrier.arrive.shared::cluster.b64 %rd0, [%r0]"),
     ("sm_90a", "ptxas", "bar.sync 16"),
     ("sm_100a", "table", "wgmma.fence.sync.aligned"),
+    ("sm_100a", "table", "tcgen05.ld.sync.aligned.16x256b.x64.b32 {r 0..31}, [%r5]"),
+    ("sm_100a", "table", "tcgen05.cp.cta_group::1.64x128b [%r0], %rd0"),
+    ("sm_100a", "table", "tcgen05.mma.cta_group::1.kind::f16.ashift [%r0], %rd0, %rd1, %r1, %p0"),
+    ("sm_100a", "table", "tcgen05.mma.ws.cta_group::2.kind::f16 [%r0], %rd0, %rd1, %r1, %p0"),
+    ("sm_120a", "table", "tcgen05.fence::before_thread_sync"),
     (
         "sm_100a",
         "table",
