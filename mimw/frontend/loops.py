@@ -148,6 +148,7 @@ def settle_carried(t: Tracer, carried: Carried, attempt: Attempt, excluded: set[
             del carried.templates[key]  # the guess was too wide: nothing changes it
             again = True
             continue
+        blame = moving[0]
         for e in moving:
             if isinstance(e.state.slots[key], Undefined):
                 gone[key] = e.state.slots[key]
@@ -159,11 +160,12 @@ def settle_carried(t: Tracer, carried: Carried, attempt: Attempt, excluded: set[
         else:
             found = scope.loop_template(tpl, base[key], [e.state.slots[key] for e in moving])
             if isinstance(found, Conflict):
-                gone[key] = _conflict(t, key, base[key], moving[found.index] if moving else attempt.edges[0], carried, found)
+                gone[key] = _conflict(key, base[key], carried, found)
+                blame = moving[max(0, found.right - 1)]
         if key in gone:
             if _is_read(starts):
                 u = gone[key]
-                at = moving[0].state.assigned.get(key, moving[0].loc)
+                at = blame.state.assigned.get(key, blame.loc)
                 raise CompilationError(
                     u.code if u.code != "branch-type" else "carried-type", u.why.format(name=t.slot_name(key)), at,
                     notes=[Note(text, loc) for text, loc in u.notes], hint=u.hint,
@@ -184,11 +186,14 @@ def _is_read(starts: list[Any]) -> bool:
     return any(leaf.value.users for s in starts for leaf in scope.leaves(scope.template_of(s), s) if isinstance(leaf, tensor))
 
 
-def _conflict(t: Tracer, key: Key, init: Any, edge: Edge, carried: Carried, c: Conflict) -> Undefined:
+def _conflict(key: Key, init: Any, carried: Carried, c: Conflict) -> Undefined:
     notes: list[tuple[str, Loc]] = []
     if key in carried.base.assigned:
         notes.append((f"before the loop it is {scope.type_name(init)}", carried.base.assigned[key]))
-    text = f"{{name}} is {scope.type_name(init)} before the loop and {c.second} after a pass through it"
+    if c.left == 0:
+        text = f"{{name}} is {scope.type_name(init)} before the loop and {c.second} after a pass through it"
+    else:
+        text = f"{{name}} is {c.first} after one pass through the loop and {c.second} after another"
     return Undefined("carried-type", text, notes, "give it one type: start with the final type, or convert with .to(...)")
 
 
@@ -397,6 +402,7 @@ def visit_while(t: Tracer, node: ast.While) -> Flow:
         condition, body = t.region(), t.region()
         regions[:] = [condition, body]
         first = carried.enter(t, condition.block)
+        before = t.capture().slots
         with t.builder.at(condition.block):
             test = truth(t, t.expr(node.test), "while")
             never = test is False
@@ -404,6 +410,7 @@ def visit_while(t: Tracer, node: ast.While) -> Flow:
             if isinstance(test, bool):
                 test = t.builder.constant(test, I1)
             t.builder.insert(YieldOp([test], loc=loc))
+        _refuse_changes(t, before, node)
         t.restore(base)
         if never:
             return Attempt([first], [])
@@ -431,6 +438,15 @@ def visit_while(t: Tracer, node: ast.While) -> Flow:
         t.builder.insert(UnreachableOp(loc=loc))
         return Flow.LEFT
     return Flow.NEXT
+
+
+def _refuse_changes(t: Tracer, before: dict[Key, Any], node: ast.While) -> None:
+    """The condition's own region hands nothing but its truth value on: it must not assign fields of records."""
+    after = t.capture().slots
+    for key, v in before.items():
+        if isinstance(key, tuple) and not _unchanged(v, after[key]):
+            hint = "compute it before the loop and at the end of its body"
+            t.error("unsupported-syntax", f"the condition of a while assigns {t.slot_name(key)}", node.test, hint)
 
 
 LOOPS: dict[type[ast.AST], Callable[[Tracer, Any], Flow]] = {

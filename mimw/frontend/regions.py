@@ -88,10 +88,10 @@ def merge_edges(t: Tracer, base: State, edges: list[Edge], with_value: bool) -> 
             e.value = v
         template = scope.merge([e.value for e in edges], _MISSING)
         if isinstance(template, Conflict):
-            at = edges[template.index].loc
+            at = edges[template.right].loc
             raise CompilationError(
                 "branch-type", f"the two ways give {template.first} and {template.second}", at,
-                notes=[Note("the first value is here", edges[0].loc)], hint="cast one side with .to(...)",
+                notes=[Note("the first value is here", edges[template.left].loc)], hint="cast one side with .to(...)",
             )  # fmt: skip
         merged[RESULT] = template
     return merged, undefined
@@ -135,7 +135,7 @@ def _one_sided(t: Tracer, key: Key, edges: list[Edge], have: list[Any]) -> Undef
 def conflict_of(t: Tracer, key: Key, edges: list[Edge], c: Conflict) -> Undefined:
     """What a slot becomes when two edges bring values that do not merge."""
     notes: list[tuple[str, Loc]] = []
-    for e, what in ((edges[0], c.first), (edges[c.index], c.second)):
+    for e, what in ((edges[c.left], c.first), (edges[c.right], c.second)):
         place = e.state.assigned.get(key, e.loc)
         notes.append((f"here it is {what}", place))
     return Undefined(

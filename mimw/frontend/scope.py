@@ -158,14 +158,14 @@ class Struct:
 
 
 class Conflict:
-    """Values that do not merge; `index` says which of the merged ones does not fit the first."""
+    """Two values that do not merge: how they are called, and which of the merged ones they are (`left` < `right`)."""
 
-    __slots__ = ("first", "index", "second")
+    __slots__ = ("first", "left", "right", "second")
 
-    def __init__(self, first: str, second: str, index: int) -> None:
-        self.first = first
-        self.second = second
-        self.index = index
+    def __init__(self, values: list[Any], i: int, j: int) -> None:
+        self.left, self.right = min(i, j), max(i, j)
+        self.first = type_name(values[self.left])
+        self.second = type_name(values[self.right])
 
 
 Template = Union[Keep, Dynamic, Struct, Conflict]
@@ -227,32 +227,29 @@ def fits(x: Any, t: Type) -> bool:
     return isinstance(x, float) and e.kind == "float"
 
 
-def merge_leaves(values: list[Any], start: Type | None = None) -> Dynamic | Conflict:
-    """One run-time type for numbers and tensors; `start` is a type that must be held too."""
-    t = start
-    for v in values:
-        if t is None and isinstance(v, tensor):
-            t = v.value.type
-    if t is None:
-        t = _numbers_type(values)
+def merge_leaves(values: list[Any]) -> Dynamic | Conflict:
+    """One run-time type for numbers and tensors. Tensors decide; a number takes their type when it is exact in it."""
+    at = next((i for i, v in enumerate(values) if isinstance(v, tensor)), 0)
+    t = values[at].value.type if isinstance(values[at], tensor) else _numbers_type(values)
     for i, v in enumerate(values):
         own = leaf_type(v)
-        if own is None:
-            return Conflict(type_name(values[0]), type_name(v), i)
+        if own is None or t is None:
+            return Conflict(values, at if i != at else 1 - at, i)
         if fits(v, t):
             continue
         wider = semantic.exact_common(t, own) if isinstance(v, tensor) else _widen_for_number(t, v)
         if wider is None:
-            first = values[0] if i else values[-1]
-            return Conflict(type_name(first) if start is None else str(t), type_name(v), i)
-        t = wider
+            return Conflict(values, at, i)
+        t, at = wider, i
     return Dynamic(t)
 
 
-def _numbers_type(values: list[Any]) -> Type:
+def _numbers_type(values: list[Any]) -> Type | None:
     """The type of numbers alone: i1 for bools, the first of i32, i64 that fits for ints, f32 when a float is among them."""
     types = [t for t in map(leaf_type, values) if isinstance(t, DType)]
-    out = types[0] if types else F32
+    if len(types) < len(values):
+        return None
+    out = types[0]
     for t in types[1:]:
         wider = semantic.exact_common(out, t)
         out = wider if isinstance(wider, DType) else F32 if F32 in (out, t) else out
@@ -303,7 +300,7 @@ def _merge_struct(values: list[Any]) -> Template:
     rows = [parts_of(first)]
     for i, v in enumerate(values[1:], 1):
         if type(v) is not type(first) or len(parts_of(v)) != len(rows[0]):
-            return Conflict(type_name(first), type_name(v), i)
+            return Conflict(values, 0, i)
         rows.append(parts_of(v))
     parts: list[Template] = []
     for column in zip(*rows, strict=True):
@@ -365,15 +362,17 @@ def rebuild(t: Template, values: Iterator[Value], name: str = "") -> Any:
 
 
 def loop_template(t: Template, init: Any, edges: list[Any]) -> Template:
-    """What a carried slot must look like so that `init` and the value of every edge fit; `t` is what it looks like now."""
-    init = settle(init)
-    edges = [settle(e) for e in edges]
+    """What a carried slot must look like so that `init` and the value of every edge fit; `t` is what it looks like now.
+
+    In a conflict `init` counts as value 0, the edges as 1 and up.
+    """
+    values = [settle(v) for v in (init, *edges)]
     if isinstance(t, Struct):
-        rows = [parts_of(init)]
-        for i, e in enumerate(edges):
-            if type(e) is not t.cls or len(parts_of(e)) != len(t.parts):
-                return Conflict(type_name(init), type_name(e), i)
-            rows.append(parts_of(e))
+        rows: list[list[Any]] = []
+        for i, v in enumerate(values):
+            if not isinstance(v, t.cls) or len(parts_of(v)) != len(t.parts):
+                return Conflict(values, 0, i)
+            rows.append(parts_of(v))
         parts: list[Template] = []
         for k, part in enumerate(t.parts):
             p = loop_template(part, rows[0][k], [r[k] for r in rows[1:]])
@@ -382,13 +381,10 @@ def loop_template(t: Template, init: Any, edges: list[Any]) -> Template:
             parts.append(p)
         return Struct(t.cls, parts, t.fields)
     if isinstance(t, Keep):
-        for i, e in enumerate(edges):
-            if e is not t.value and not same_constant(e, t.value):
-                return Conflict(type_name(init), type_name(e), i)
+        for i, v in enumerate(values):
+            if v is not t.value and not same_constant(v, t.value):
+                return Conflict(values, 0, i)
         return t
     if isinstance(t, Conflict):
         return t
-    found = merge_leaves([init, *edges])
-    if isinstance(found, Conflict):
-        return Conflict(found.first, found.second, max(0, found.index - 1))
-    return found
+    return merge_leaves(values)
