@@ -85,7 +85,7 @@ def _primary(op: OpBase) -> Layout | None:
 
 
 def _control(op: OpBase, frames: list[tuple[str, list[Value]]], warps: int, lanes: int) -> None:
-    if op.spec.terminator:
+    if op.spec.terminator and op.name != "control.unreachable":
         for kind, values in reversed(frames):
             if op.name == "control.yield" or (kind == "inlined" if op.name == "control.return" else kind == "loop"):
                 if kind != "condition":
