@@ -8,7 +8,7 @@ nothing of lowerings, of the printer or of what an instruction computes.
 from __future__ import annotations
 
 from mimw.codegen.machine import Addr, Imm, Inst, LabelRef, Not, Operand, Pair, Reg, Sink, Special, Symbol, Vec
-from mimw.codegen.ptx.isa_table import MODIFIER_NEEDS, MODIFIER_ONLY, ROWS, SETS
+from mimw.codegen.ptx.isa_table import ATOMIC_ORDER, MODIFIER_NEEDS, MODIFIER_ONLY, ROWS, SETS
 from mimw.codegen.ptx.operands import BITS, FLOATS, SPECIAL, Signature, Slot, parse_signature, register_class, type_bits
 from mimw.diagnostics import InternalError
 from mimw.target import Target
@@ -25,12 +25,12 @@ class UnknownInstruction(InternalError):
 class Form:
     """One opcode, resolved.
 
-    `mnemonic` (``cp.async.bulk.tensor``) and `modifiers` (all that follows, in order) make the opcode; `types` are
-    the modifiers that name types; `captures` what the row remembered by name (T, D, A, n, ...). `signatures` are the
-    operand lists it may take, `operands` the first of them. `num_results` operands are written. `ptx` and `arch` are
-    the smallest version and arch; `only`, when not empty, the archs whose "a" target has it. `effects` is a set of
-    the bits above. `others` are later extensions of the same opcode (a third operand of max, say), with needs of
-    their own.
+    `mnemonic` (``cp.async.bulk.tensor``) and `modifiers` (all that follows, in the order of the row) make the opcode;
+    `types` are the modifiers that name types; `captures` what the row remembered by name (T, D, A, n, ...).
+    `signatures` are the operand lists it may take, `operands` the first of them. `num_results` operands are written.
+    `ptx` and `arch` are the smallest version and arch; `only`, when not empty, the archs whose "a" target has it.
+    `effects` is a set of the bits above. `others` are later extensions of the same opcode (a third operand of max,
+    say), with needs of their own.
     """
 
     __slots__ = (
@@ -195,6 +195,10 @@ def resolve(opcode: str) -> Form:
     return form
 
 
+def _atomic_rank(token: str) -> int:
+    return ATOMIC_ORDER.index(token) if token in ATOMIC_ORDER else len(ATOMIC_ORDER)  # types come last, in their order
+
+
 def _resolve(opcode: str) -> Form:
     head = opcode.partition(".")[0]
     found: list[Form] = []
@@ -203,6 +207,8 @@ def _resolve(opcode: str) -> Form:
         if opcode != row.mnemonic and not opcode.startswith(row.mnemonic + "."):
             continue
         tokens = opcode[len(row.mnemonic) + 1 :].split(".") if len(opcode) > len(row.mnemonic) else []
+        if head in ("atom", "red") and row.mnemonic == head:
+            tokens.sort(key=_atomic_rank)
         captures: dict[str, str] = {}
         if _match(row.steps, 0, tokens, 0, captures):
             try:

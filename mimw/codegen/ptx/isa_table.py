@@ -88,6 +88,13 @@ MODIFIER_NEEDS: dict[str, tuple[tuple[int, int], int]] = {
     "L2::evict_normal": ((7, 4), 80),
 }
 
+# Modifiers of atom and red in the order of the rows; compilers write them in any order and ptxas takes them so.
+ATOMIC_ORDER: tuple[str, ...] = (
+    *SETS["ATWAY"].split("|"),
+    *SETS["REDOP"].split("|"),
+    *("exch", "cas", "noftz", "L2::cache_hint", "v2", "v4", "v8"),
+)
+
 # Forms that only the "a" (or "f") targets of these archs have, by modifier.
 MODIFIER_ONLY: dict[str, tuple[int, ...]] = {
     "tile::scatter4": (100, 103, 110),
@@ -319,8 +326,6 @@ atom *ATWAY add noftz HINT? T:bf16|bf16x2 ; =T,[],T,L2::cache_hint>b64 ; r w ptx
 atom *ATWAY add HINT? n:v2|v4 T:f32 ; =n*T,[],n*T,L2::cache_hint>b64 ; r w ptx8.1 sm90
 atom *ATWAY add|min|max noftz HINT? n:v2|v4|v8 T:f16|bf16 ; =n*T,[],n*T,L2::cache_hint>b64 ; r w ptx8.1 sm90
 atom *ATWAY add|min|max noftz HINT? n:v2|v4 T:f16x2|bf16x2 ; =n*T,[],n*T,L2::cache_hint>b64 ; r w ptx8.1 sm90
-atom *ATWAY n:v2|v4 T:f32 add ; =n*T,[],n*T ; r w ptx8.1 sm90
-red *ATWAY n:v2|v4 T:f32 add ; [],n*T ; w ptx8.1 sm90
 red *ATWAY add HINT? T:u32|s32|u64|f32|f64 ; [],T,L2::cache_hint>b64 ; w
 red *ATWAY min|max HINT? T:u32|s32|u64|s64 ; [],T,L2::cache_hint>b64 ; w
 red *ATWAY inc|dec HINT? T:u32 ; [],T,L2::cache_hint>b64 ; w

@@ -193,7 +193,7 @@ st.bulk.weak.shared::cta [%rd0], %rd1, 0; st.async.release.gpu.global.u32 [%rd0]
         """
 atom.global.add.u32 %r0, [%rd0], %r1; atom.relaxed.gpu.global.add.f32 %f0, [%rd0], %f1; atom.global.gpu.acq_rel.add.u32 %r0, [%rd0], %r1
 atom.global.add.noftz.f16x2 %r0, [%rd0], %r1; atom.global.max.s64 %rd1, [%rd0], %rd2; atom.shared.cas.b32 %r0, [%r1], %r2, %r3
-atom.acquire.sys.global.exch.b64 %rd1, [%rd0], %rd2; atom.global.inc.u32 %r0, [%rd0], 5; atom.and.b32 %r0, [%rd0], %r1; atom.global.cas.b16 %h0, [%rd0], %h1, %h2
+atom.acquire.sys.global.exch.b64 %rd1, [%rd0], %rd2; atom.global.inc.u32 %r0, [%rd0], 5; atom.and.b32 %r0, [%rd0], %r1; atom.add.acq_rel.gpu.u32 %r0, [%rd0], %r1; atom.global.cas.b16 %h0, [%rd0], %h1, %h2
 atom.global.acq_rel.gpu.cas.b64 %rd1, [%rd0], %rd2, %rd3; atom.add.f64 %fd0, [%rd0], %fd1; atom.shared.xor.b64 %rd0, [%r1], %rd2; atom.global.min.u32 _, [%rd0], %r1
 red.global.add.f32 [%rd0], %f1; red.relaxed.gpu.global.add.u64 [%rd0], %rd1; red.global.add.noftz.f16 [%rd0], %h1; red.shared.or.b32 [%r0], %r1
 red.release.gpu.global.max.s32 [%rd0], %r1; red.global.gpu.relaxed.add.u32 [%rd0], 1; atom.global.add.L2::cache_hint.u32 %r0, [%rd0], %r1, %rd1
