@@ -264,8 +264,20 @@ def lower_async_dot_wait(ctx: Lowering, op: Any) -> None:
 
 @lowers("mma.as_inflight", target="nvidia")
 def lower_as_inflight(ctx: Lowering, op: Any) -> None:
-    """Nothing: the same registers."""
-    ctx.inflight[op.result] = Inflight(list(ctx.tile(op.src)))
+    """The same registers. Constants get registers of their own here, before the loop's branch: written on its edges, they would
+    count as touched while a product is in flight, and ptxas would serialise (C7515)."""
+    b = ptx_builder(ctx)
+    ctx.inflight[op.result] = Inflight([_own_register(b, x) for x in ctx.tile(op.src)])
+
+
+def _own_register(b: PtxBuilder, lane: Lane) -> Lane:
+    """A constant 32-bit lane in a register that nothing else shares; other lanes as they are."""
+    if lane.reg is not None or lane.dtype not in (F32, I32):
+        return lane
+    cls = "f32" if lane.dtype is F32 else "b32"
+    reg = Reg(cls, b.hint)
+    b.emit(f"mov.{cls}", [reg, Imm(lane.off, "f32" if lane.dtype is F32 else "int")], 1)
+    return Lane(lane.dtype, reg)
 
 
 @lowers("barrier.fence_async_shared", target="nvidia")
