@@ -192,10 +192,9 @@ class Machine:
             return
         used = mark.elements if mask is None else mark.elements & mask
         if used.any():
-            index = tuple(int(i) for i in np.argwhere(used)[0])
-            self.warn(
-                mark.loc, f"an i32 offset wraps here and reaches the address of {op.name} at {op.loc}, element {index}"
-            )
+            index = [int(i) for i in np.argwhere(used)[0]]
+            which = f", element {index}" if index else ""
+            self.warn(mark.loc, f"an i32 offset wraps here and reaches the address of {op.name} at {op.loc}{which}")
 
 
 def _may_be_offset(v: Value) -> bool:
