@@ -68,7 +68,9 @@ def _add_cells(out: Dependencies, name: str, fn: Callable[..., Any], free: set[s
     return cells
 
 
-def _add_chain(out: Dependencies, name: str, node: ast.Attribute, fn: Callable[..., Any], local: set[str], cells: dict[str, Any]) -> None:
+def _add_chain(
+    out: Dependencies, name: str, node: ast.Attribute, fn: Callable[..., Any], local: set[str], cells: dict[str, Any]
+) -> None:
     """A constant or function reached through modules: ``config.BLOCK``."""
     parts: list[str] = []
     at: ast.expr = node

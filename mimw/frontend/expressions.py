@@ -1,4 +1,4 @@
-"""Expressions: names, constants, operators, comparisons, conditions, attributes, subscripts, f-strings."""
+"""Expressions: names, constants, operators, attributes, subscripts, f-strings."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from mimw.diagnostics import Note
-from mimw.frontend import regions, scope
+from mimw.frontend import scope
 from mimw.frontend.source import KernelFunction
 from mimw.frontend.tracer import Tracer
-from mimw.ir.core import Value
-from mimw.ir.types import I1, DType, MemDescType, PointerType, TensorType
+from mimw.ir.types import DType, MemDescType, PointerType, TensorType
 from mimw.language import semantic
 from mimw.language.core import constexpr, explain, tensor, unwrap
 
@@ -32,14 +31,6 @@ BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.BitOr: operator.or_,
     ast.BitXor: operator.xor,
     ast.MatMult: operator.matmul,
-}
-COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
 }
 UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.USub: operator.neg,
@@ -69,7 +60,9 @@ def visit_name(t: Tracer, node: ast.Name) -> Any:
     if name in frame.names:
         return t.read(name, node)
     if name in frame.locals:
-        t.error("undefined-name", f"{name} is used before it is assigned", node, "assign it on every way that leads here")
+        t.error(
+            "undefined-name", f"{name} is used before it is assigned", node, "assign it on every way that leads here"
+        )
     fn = frame.fn
     code = fn.__code__
     if name in code.co_freevars:
@@ -128,13 +121,13 @@ def apply_binary(t: Tracer, op: type[ast.operator], left: Any, right: Any, node:
     """A binary operator on trace-time objects; Python's own meaning between constants."""
     for side in (left, right):
         if not isinstance(side, tensor) and not is_constant(side) and not isinstance(side, tuple):
-            t.error("type-mismatch", f"{_symbol(op)} does not take {explain(side)}", node)
+            t.error("type-mismatch", f"{symbol_of(op)} does not take {explain(side)}", node)
     try:
         return BINARY[op](left, right)
     except ZeroDivisionError:
-        t.error("division-by-zero", f"{_symbol(op)} by the constant 0", node)
+        t.error("division-by-zero", f"{symbol_of(op)} by the constant 0", node)
     except (TypeError, OverflowError, ValueError) as e:
-        t.error("type-mismatch", f"{_symbol(op)} of {explain(left)} and {explain(right)}: {e}", node)
+        t.error("type-mismatch", f"{symbol_of(op)} of {explain(left)} and {explain(right)}: {e}", node)
 
 
 _SYMBOLS: dict[type[ast.AST], str] = {
@@ -163,7 +156,8 @@ _SYMBOLS: dict[type[ast.AST], str] = {
 }
 
 
-def _symbol(op: type[ast.AST]) -> str:
+def symbol_of(op: type[ast.AST]) -> str:
+    """How an operator is written."""
     return _SYMBOLS[op]
 
 
@@ -176,126 +170,7 @@ def visit_unaryop(t: Tracer, node: ast.UnaryOp) -> Any:
     try:
         return UNARY[type(node.op)](x)
     except TypeError:
-        return t.error("type-mismatch", f"{_symbol(type(node.op))} does not take {explain(x)}", node)
-
-
-# Conditions.
-
-
-def truth(t: Tracer, x: Any, what: str) -> Any:
-    """A condition: a Python bool when it is known, else an i1 value."""
-    if isinstance(x, tensor):
-        return semantic.truth(x.value, what)
-    try:
-        return bool(x)
-    except TypeError:
-        return semantic.fail("type-mismatch", f"{what} does not take {explain(x)}")
-
-
-def _cheap(node: ast.expr) -> bool:
-    """Whether evaluating an expression although Python would not is unobservable: no calls, no bindings."""
-    return not any(isinstance(n, (ast.Call, ast.NamedExpr)) for n in ast.walk(node))
-
-
-def logical(t: Tracer, left: Value, right: Callable[[], Any], conjunction: bool, cheap: bool, what: str) -> Any:
-    """left and/or right for an i1 scalar `left`: evaluated at once when that is unobservable, else under a run-time `if`."""
-
-    def evaluate() -> Any:
-        x = truth(t, right(), what)
-        return x if isinstance(x, bool) else tensor(x)
-
-    if cheap:
-        x = evaluate()
-        if isinstance(x, bool):
-            return tensor(left) if x == conjunction else x
-        return tensor(t.builder.elementwise("arith.and" if conjunction else "arith.or", left, x.value))
-    if conjunction:
-        return regions.branch(t, left, evaluate, lambda: False, False)
-    return regions.branch(t, left, lambda: True, evaluate, False)
-
-
-def visit_boolop(t: Tracer, node: ast.BoolOp) -> Any:
-    conjunction = isinstance(node.op, ast.And)
-    return _boolop(t, node.values, conjunction, "and" if conjunction else "or")
-
-
-def _boolop(t: Tracer, values: list[ast.expr], conjunction: bool, what: str) -> Any:
-    left = t.expr(values[0])
-    if len(values) == 1:
-        return left
-    if not isinstance(left, tensor):
-        if bool(left) != conjunction:
-            return left
-        return _boolop(t, values[1:], conjunction, what)
-    cheap = all(map(_cheap, values[1:]))
-    return logical(t, semantic.truth(left.value, what), lambda: _boolop(t, values[1:], conjunction, what), conjunction, cheap, what)
-
-
-def visit_compare(t: Tracer, node: ast.Compare) -> Any:
-    return _compare(t, node, t.expr(node.left), 0)
-
-
-def _compare(t: Tracer, node: ast.Compare, left: Any, at: int) -> Any:
-    """One link of a comparison chain and those after it; each operand is evaluated once."""
-    right = t.expr(node.comparators[at])
-    here = compare_once(t, node.ops[at], left, right, node)
-    if at + 1 == len(node.ops):
-        return here
-    if not isinstance(here, tensor):
-        return _compare(t, node, right, at + 1) if here else here
-    if isinstance(here.value.type, TensorType) or here.value.type is not I1:
-        return here & _as_mask(_compare(t, node, right, at + 1))
-    rest_is_cheap = all(map(_cheap, node.comparators[at + 1 :]))
-    if not rest_is_cheap:
-        return logical(t, here.value, lambda: _compare(t, node, right, at + 1), True, False, "a comparison chain")
-    rest = _compare(t, node, right, at + 1)
-    return here & _as_mask(rest)
-
-
-def _as_mask(x: Any) -> Any:
-    return x if isinstance(x, tensor) else bool(x)
-
-
-def compare_once(t: Tracer, op: ast.cmpop, left: Any, right: Any, node: ast.AST) -> Any:
-    """One comparison."""
-    if isinstance(op, (ast.Is, ast.IsNot)):
-        if left is not None and right is not None and not _identity_ok(left, right):
-            t.error("type-mismatch", "'is' compares with None, or dtypes and other constants", node, "write ==")
-        same = left is right
-        return same if isinstance(op, ast.Is) else not same
-    if isinstance(op, (ast.In, ast.NotIn)):
-        if not is_constant(left) or not is_constant(right):
-            t.error("constexpr-needed", "'in' needs constants", node, "compare with == and |")
-        try:
-            found = left in right
-        except TypeError:
-            t.error("type-mismatch", f"'in' of {explain(left)} and {explain(right)}", node)
-        return found if isinstance(op, ast.In) else not found
-    if isinstance(left, tensor) or isinstance(right, tensor):
-        for side in (left, right):
-            if side is None or isinstance(side, str):
-                t.error("type-mismatch", f"comparison of {explain(left)} and {explain(right)}", node)
-    elif not is_constant(left) or not is_constant(right):
-        t.error("type-mismatch", f"comparison of {explain(left)} and {explain(right)}", node, "compare their parts")
-    try:
-        return COMPARE[type(op)](left, right)
-    except TypeError as e:
-        return t.error("type-mismatch", f"{_symbol(type(op))}: {e}", node)
-
-
-def _identity_ok(left: Any, right: Any) -> bool:
-    plain = (bool, DType, PointerType, TensorType, type, KernelFunction)
-    return isinstance(left, plain) and isinstance(right, plain)
-
-
-def visit_ifexp(t: Tracer, node: ast.IfExp) -> Any:
-    cond = t.expr(node.test)
-    if isinstance(cond, tensor) and isinstance(cond.value.type, TensorType):
-        t.error("tile-truth", f"a conditional expression needs one truth value, not the {cond.value.type}", node.test, "write ml.where(cond, a, b)")
-    known = truth(t, cond, "a conditional expression")
-    if isinstance(known, bool):
-        return t.expr(node.body if known else node.orelse)
-    return regions.branch(t, known, lambda: t.expr(node.body), lambda: t.expr(node.orelse), False)
+        return t.error("type-mismatch", f"{symbol_of(type(node.op))} does not take {explain(x)}", node)
 
 
 # Structure.
@@ -363,7 +238,9 @@ def get_attribute(t: Tracer, obj: Any, name: str, node: ast.AST) -> Any:
 def _similar_attribute(obj: Any, name: str) -> str | None:
     from difflib import get_close_matches
 
-    from_tile = ["shape", "dtype", "T", "to", "sum", "max", "min", "reshape", "trans"] if isinstance(obj, tensor) else []
+    from_tile = (
+        ["shape", "dtype", "T", "to", "sum", "max", "min", "reshape", "trans"] if isinstance(obj, tensor) else []
+    )
     close = get_close_matches(name, [*from_tile, *(n for n in dir(obj) if not n.startswith("_"))], 1)
     return f"did you mean {close[0]}?" if close else None
 
@@ -378,7 +255,12 @@ def visit_subscript(t: Tracer, node: ast.Subscript) -> Any:
     if isinstance(obj, KernelFunction):
         t.error("unsupported-syntax", "a kernel cannot be launched inside a kernel", node, "call it: it is inlined")
     if isinstance(index, tensor):
-        t.error("constexpr-needed", f"{explain(obj)} is indexed by a run-time value", node, "index with constants, or loop with ml.static_range")
+        t.error(
+            "constexpr-needed",
+            f"{explain(obj)} is indexed by a run-time value",
+            node,
+            "index with constants, or loop with ml.static_range",
+        )
     if not isinstance(obj, (tuple, str, range)):
         if isinstance(obj, type):
             return obj
@@ -404,7 +286,12 @@ def visit_joined_str(t: Tracer, node: ast.JoinedStr) -> Any:
 def visit_formatted(t: Tracer, node: ast.FormattedValue) -> Any:
     x = t.expr(node.value)
     if isinstance(x, tensor):
-        t.error("constexpr-needed", f"an f-string shows constants only, not {explain(x)}", node.value, "write ml.device_print('x', x)")
+        t.error(
+            "constexpr-needed",
+            f"an f-string shows constants only, not {explain(x)}",
+            node.value,
+            "write ml.device_print('x', x)",
+        )
     shown = {115: str, 114: repr, 97: ascii}.get(node.conversion, lambda v: v)(x)
     spec = "" if node.format_spec is None else t.expr(node.format_spec)
     try:
@@ -428,9 +315,6 @@ EXPRESSIONS: dict[type[ast.AST], Callable[[Tracer, Any], Any]] = {
     ast.Name: visit_name,
     ast.BinOp: visit_binop,
     ast.UnaryOp: visit_unaryop,
-    ast.BoolOp: visit_boolop,
-    ast.Compare: visit_compare,
-    ast.IfExp: visit_ifexp,
     ast.Tuple: visit_tuple,
     ast.List: visit_tuple,
     ast.Attribute: visit_attribute,

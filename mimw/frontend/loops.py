@@ -1,9 +1,4 @@
-"""Loops: unrolled at compile time (tuples, static_range), or run-time `control.for` and `control.while`.
-
-A run-time loop is traced with a guess of what it carries: the slots that its statements assign by name. When an edge shows that
-more is carried, or that a carried slot needs another type, the trace is rolled back and repeated; the guess only grows, so this
-ends.
-"""
+"""Loops: unrolled at compile time (tuples, static_range), or run-time `control.for` and `control.while`."""
 
 from __future__ import annotations
 
@@ -11,14 +6,16 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from mimw.diagnostics import CompilationError, Loc, Note
+from mimw.diagnostics import Note
 from mimw.frontend import scope
-from mimw.frontend.expressions import is_constant, iterable, truth
-from mimw.frontend.regions import assigned_names, close_edge, convert, freeze
-from mimw.frontend.scope import Conflict, Context, Deferred, Edge, Key, State, Template, Undefined
+from mimw.frontend.carried import Attempt, close_edges, finish, first_guess, initial_values, repeat, unchanged
+from mimw.frontend.conditions import truth
+from mimw.frontend.expressions import iterable
+from mimw.frontend.regions import convert
+from mimw.frontend.scope import Context, Deferred, Edge, Key, Undefined
 from mimw.frontend.statements import assign_target
 from mimw.frontend.tracer import Flow, Tracer
-from mimw.ir.core import Block, OpBase, Region, Value
+from mimw.ir.core import OpBase, Region, Value
 from mimw.ir.ops.control import BreakOp, ContinueOp, ForOp, UnreachableOp, WhileOp, YieldOp
 from mimw.ir.types import I1, DType, Type
 from mimw.language import control, semantic
@@ -73,189 +70,6 @@ def unroll(t: Tracer, node: ast.For, items: list[Any]) -> Flow:
     return t.body(node.orelse)
 
 
-# What a loop carries.
-
-
-class Carried:
-    """The slots that a loop carries: a template each, and what they held before."""
-
-    __slots__ = ("base", "templates")
-
-    def __init__(self, base: State) -> None:
-        self.base = base
-        self.templates: dict[Key, Template] = {}
-
-    def types(self) -> list[Type]:
-        """The types of all leaves, in order."""
-        return [ty for tpl in self.templates.values() for ty in scope.types_of(tpl)]
-
-    def enter(self, t: Tracer, block: Block) -> dict[Key, Any]:
-        """Give a block an argument for each leaf and bind the slots to them; what each slot was bound to."""
-        bound: dict[Key, Any] = {}
-        for key, tpl in self.templates.items():
-            args = [block.add_arg(ty) for ty in scope.types_of(tpl)]
-            bound[key] = scope.rebuild(tpl, iter(args), t.slot_name(key).replace(".", "_"))
-        for key, value in bound.items():
-            t.set_slot(key, value)
-        return bound
-
-    def row(self, slots: dict[Key, Any]) -> list[tuple[Template, Any]]:
-        """Templates with the value of each slot, for `close_edge`."""
-        return [(tpl, slots[key]) for key, tpl in self.templates.items()]
-
-
-def first_guess(t: Tracer, base: State, nodes: list[ast.stmt], excluded: set[str]) -> Carried:
-    """The slots that the statements assign by name, with the types they have now."""
-    names, fields = assigned_names(nodes)
-    out = Carried(base)
-    for key, value in base.slots.items():
-        hit = key in names - excluded if isinstance(key, str) else key[1] in fields
-        if hit and not isinstance(value, Undefined):
-            out.templates[key] = scope.template_of(value)
-    return out
-
-
-class Attempt:
-    """One trace of a loop's body: its edges, what each carried slot was bound to at the start."""
-
-    __slots__ = ("bound", "edges")
-
-    def __init__(self, bound: list[dict[Key, Any]], edges: list[Edge]) -> None:
-        self.bound = bound
-        self.edges = edges
-
-
-def settle_carried(t: Tracer, carried: Carried, attempt: Attempt, excluded: set[str], gone: dict[Key, Undefined]) -> bool:
-    """Compare the edges with the guess; False when the guess had to change and the loop must be traced again."""
-    base = carried.base.slots
-    known: set[Key] = set(base)
-    again = False
-    for key, before in base.items():
-        if key in carried.templates or key in gone or (isinstance(key, str) and key in excluded):
-            continue
-        if any(not _unchanged(before, e.state.slots.get(key, before)) for e in attempt.edges):
-            if isinstance(before, Undefined):
-                gone[key] = _inside_only(t, key, attempt.edges)
-                continue
-            carried.templates[key] = scope.template_of(before)
-            again = True
-    if again:
-        return False
-    for key, tpl in list(carried.templates.items()):
-        starts = [b[key] for b in attempt.bound]
-        moving = [e for e in attempt.edges if not any(e.state.slots[key] is s for s in starts)]
-        if all(_unchanged(base[key], e.state.slots[key]) for e in moving):
-            del carried.templates[key]  # the guess was too wide: nothing changes it
-            again = True
-            continue
-        blame = moving[0]
-        for e in moving:
-            if isinstance(e.state.slots[key], Undefined):
-                gone[key] = e.state.slots[key]
-        if key not in gone and moving:
-            for e, v in zip(moving, freeze(moving, [e.state.slots[key] for e in moving], known), strict=True):
-                e.state.slots[key] = v
-        if key in gone:
-            found: Template = tpl
-        else:
-            found = scope.loop_template(tpl, base[key], [e.state.slots[key] for e in moving])
-            if isinstance(found, Conflict):
-                gone[key] = _conflict(key, base[key], carried, found)
-                blame = moving[max(0, found.right - 1)]
-        if key in gone:
-            if _is_read(starts):
-                u = gone[key]
-                at = blame.state.assigned.get(key, blame.loc)
-                raise CompilationError(
-                    u.code if u.code != "branch-type" else "carried-type", u.why.format(name=t.slot_name(key)), at,
-                    notes=[Note(text, loc) for text, loc in u.notes], hint=u.hint,
-                )  # fmt: skip
-            del carried.templates[key]
-            again = True
-        elif [*scope.types_of(found)] != [*scope.types_of(tpl)]:
-            carried.templates[key] = found
-            again = True
-    return not again
-
-
-def _unchanged(before: Any, after: Any) -> bool:
-    return after is before or (not isinstance(after, tensor) and is_constant(after) and scope.same_constant(before, after))
-
-
-def _is_read(starts: list[Any]) -> bool:
-    return any(leaf.value.users for s in starts for leaf in scope.leaves(scope.template_of(s), s) if isinstance(leaf, tensor))
-
-
-def _conflict(key: Key, init: Any, carried: Carried, c: Conflict) -> Undefined:
-    notes: list[tuple[str, Loc]] = []
-    if key in carried.base.assigned:
-        notes.append((f"before the loop it is {scope.type_name(init)}", carried.base.assigned[key]))
-    if c.left == 0:
-        text = f"{{name}} is {scope.type_name(init)} before the loop and {c.second} after a pass through it"
-    else:
-        text = f"{{name}} is {c.first} after one pass through the loop and {c.second} after another"
-    return Undefined("carried-type", text, notes, "give it one type: start with the final type, or convert with .to(...)")
-
-
-def _inside_only(t: Tracer, key: Key, edges: list[Edge]) -> Undefined:
-    notes: list[tuple[str, Loc]] = []
-    for e in edges:
-        if key in e.state.assigned:
-            notes.append(("it is assigned here", e.state.assigned[key]))
-            break
-    text = "{name} is assigned only inside a loop, which may not run"
-    return Undefined("maybe-undefined", text, notes, "assign it before the loop")
-
-
-def finish(t: Tracer, carried: Carried, op: OpBase, edges: list[Edge], gone: dict[Key, Undefined]) -> None:
-    """Bind the slots to the loop's results; names that only the loop assigns become undefined."""
-    base = carried.base
-    t.restore(base)
-    results = iter(op.results)
-    for key, tpl in carried.templates.items():
-        value = scope.rebuild(tpl, results, t.slot_name(key).replace(".", "_"))
-        t.set_slot(key, value)
-        for e in edges:
-            if key in e.state.assigned:
-                t.frame.assigned[key] = e.state.assigned[key]
-    for key, u in gone.items():
-        t.set_slot(key, u)
-    for e in edges:
-        for key in e.state.slots:
-            if isinstance(key, str) and key not in base.slots and key not in t.frame.names:
-                t.frame.names[key] = _inside_only(t, key, edges)
-
-
-def close_edges(t: Tracer, carried: Carried, edges: list[Edge]) -> None:
-    """Give every edge the carried values; edges that fall through get a yield."""
-    for e in edges:
-        close_edge(t, e, carried.row(e.state.slots))
-
-
-def initial_values(t: Tracer, carried: Carried) -> list[Value]:
-    """The carried values before the first pass, at the current insertion point."""
-    out: list[Value] = []
-    for key, tpl in carried.templates.items():
-        for leaf, ty in zip(scope.leaves(tpl, carried.base.slots[key]), scope.types_of(tpl), strict=True):
-            out.append(convert(t, leaf, ty))
-    return out
-
-
-_TRIES = 12
-
-
-def _repeat(t: Tracer, node: ast.For | ast.While, carried: Carried, excluded: set[str], once: Callable[[], Attempt]) -> tuple[Attempt, dict[Key, Undefined]]:
-    """Trace the body until the guess of what it carries holds."""
-    mark = t.mark()
-    gone: dict[Key, Undefined] = {}
-    for _ in range(_TRIES):
-        attempt = once()
-        if settle_carried(t, carried, attempt, excluded, gone):
-            return attempt, gone
-        t.rollback(mark)
-    return t.error("carried-type", "the types of what this loop carries do not settle", node, "convert carried values to one type")
-
-
 # for.
 
 
@@ -266,7 +80,12 @@ def visit_for(t: Tracer, node: ast.For) -> Flow:
     if not isinstance(it, control.range):
         return unroll(t, node, iterable(t, it, node.iter))
     if node.orelse:
-        t.error("unsupported-syntax", "else on a run-time loop", node.orelse[0], "set a flag before break and test it after the loop")
+        t.error(
+            "unsupported-syntax",
+            "else on a run-time loop",
+            node.orelse[0],
+            "set a flag before break and test it after the loop",
+        )
     if not isinstance(node.target, ast.Name):
         t.error("unpack", "the items of a range are single integers", node.target)
     return _dynamic_for(t, node, it, node.target)
@@ -299,7 +118,11 @@ def _bounds(t: Tracer, it: control.range, node: ast.For) -> tuple[Value, Value, 
 
 
 def _dynamic_for(t: Tracer, node: ast.For, it: control.range, target: ast.Name) -> Flow:
-    if all(isinstance(x, int) for x in (it.start, it.stop, it.step)) and it.step and not len(range(it.start, it.stop, it.step)):
+    if (
+        all(isinstance(x, int) for x in (it.start, it.stop, it.step))
+        and it.step
+        and not len(range(it.start, it.stop, it.step))
+    ):
         return Flow.NEXT  # never runs; Python would not look at the body either
     name = target.id
     lower, upper, step = _bounds(t, it, node)
@@ -325,7 +148,7 @@ def _dynamic_for(t: Tracer, node: ast.For, it: control.range, target: ast.Name) 
         t.restore(base)
         return Attempt([bound], context.edges)
 
-    attempt, gone = _repeat(t, node, carried, {name}, once)
+    attempt, gone = repeat(t, node, carried, {name}, once)
     t.attach(regions)
     close_edges(t, carried, attempt.edges)
     inits = initial_values(t, carried)
@@ -345,7 +168,11 @@ def _last_index(t: Tracer, op: ForOp, before: Any, edges: list[Edge], name: str)
         before_now = scope.settle(before)
         if before_now is not None and not isinstance(before_now, Undefined):
             if not scope.fits(before_now, ty):
-                semantic.fail("carried-type", f"{name} is {scope.type_name(before_now)} before the loop and {ty} in it", "rename one of them")
+                semantic.fail(
+                    "carried-type",
+                    f"{name} is {scope.type_name(before_now)} before the loop and {ty} in it",
+                    "rename one of them",
+                )
             if isinstance(before_now, tensor):
                 init = _outside(t, op, before_now, ty)
             else:
@@ -360,7 +187,10 @@ def _last_index(t: Tracer, op: ForOp, before: Any, edges: list[Edge], name: str)
             v = value.value if isinstance(value, tensor) and value.value.type is ty else None
             if v is None:
                 if not scope.fits(value, ty):
-                    semantic.fail("carried-type", f"{name} is {ty} as loop variable and {scope.type_name(value)} after an assignment")
+                    semantic.fail(
+                        "carried-type",
+                        f"{name} is {ty} as loop variable and {scope.type_name(value)} after an assignment",
+                    )
                 v = convert(t, value, ty)
             t.builder.block, t.builder.anchor = saved
             e.terminator.append_operands([v])
@@ -387,9 +217,19 @@ def _outside(t: Tracer, op: OpBase, x: tensor, ty: Type) -> Value:
 
 def visit_while(t: Tracer, node: ast.While) -> Flow:
     if node.orelse:
-        t.error("unsupported-syntax", "else on a run-time loop", node.orelse[0], "set a flag before break and test it after the loop")
+        t.error(
+            "unsupported-syntax",
+            "else on a run-time loop",
+            node.orelse[0],
+            "set a flag before break and test it after the loop",
+        )
     if any(isinstance(n, ast.NamedExpr) for n in ast.walk(node.test)):
-        t.error("unsupported-syntax", "':=' in the condition of a while", node.test, "assign before the loop and at the end of its body")
+        t.error(
+            "unsupported-syntax",
+            "':=' in the condition of a while",
+            node.test,
+            "assign before the loop and at the end of its body",
+        )
     loc = t.builder.loc
     base = t.capture()
     carried = first_guess(t, base, node.body, set())
@@ -425,7 +265,7 @@ def visit_while(t: Tracer, node: ast.While) -> Flow:
         t.restore(base)
         return Attempt([first, bound], context.edges)
 
-    attempt, gone = _repeat(t, node, carried, set(), once)
+    attempt, gone = repeat(t, node, carried, set(), once)
     if never:
         t.rollback(mark)
         return Flow.NEXT
@@ -444,7 +284,7 @@ def _refuse_changes(t: Tracer, before: dict[Key, Any], node: ast.While) -> None:
     """The condition's own region hands nothing but its truth value on: it must not assign fields of records."""
     after = t.capture().slots
     for key, v in before.items():
-        if isinstance(key, tuple) and not _unchanged(v, after[key]):
+        if isinstance(key, tuple) and not unchanged(v, after[key]):
             hint = "compute it before the loop and at the end of its body"
             t.error("unsupported-syntax", f"the condition of a while assigns {t.slot_name(key)}", node.test, hint)
 

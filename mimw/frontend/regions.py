@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from mimw.diagnostics import CompilationError, Loc, Note
 from mimw.frontend import scope
-from mimw.frontend.scope import Conflict, Context, Edge, Keep, Key, State, Template, Undefined
+from mimw.frontend.scope import Conflict, Context, Edge, Key, State, Template, Undefined
 from mimw.frontend.tracer import Flow, Tracer
-from mimw.ir.core import Block, OpBase, Region, Value
+from mimw.ir.core import OpBase, Value
 from mimw.ir.ops.control import (
     IfOp,
     InlinedOp,
@@ -18,7 +18,7 @@ from mimw.ir.ops.control import (
     UnreachableOp,
     YieldOp,
 )
-from mimw.ir.types import TensorType, Type, element_of, shape_of
+from mimw.ir.types import Type, element_of
 from mimw.language import semantic
 from mimw.language.core import tensor
 
@@ -52,7 +52,9 @@ def close_edge(t: Tracer, edge: Edge, values: list[tuple[Template, Any]]) -> Non
     builder.block, builder.anchor, builder.loc = saved
 
 
-def merge_edges(t: Tracer, base: State, edges: list[Edge], with_value: bool) -> tuple[dict[Key, Template], dict[Key, Undefined]]:
+def merge_edges(
+    t: Tracer, base: State, edges: list[Edge], with_value: bool
+) -> tuple[dict[Key, Template], dict[Key, Undefined]]:
     """Templates of the slots that change on some edge (and of the edges' values), and the slots that end up without one value."""
     merged: dict[Key, Template] = {}
     undefined: dict[Key, Undefined] = {}
@@ -107,7 +109,11 @@ def freeze(edges: list[Edge], values: list[Any], known: set[Key]) -> list[Any]:
         columns = [freeze(edges, list(c), known) for c in zip(*values, strict=True)]
         rows = [list(r) for r in zip(*columns, strict=True)] if columns else [[] for _ in values]
         return [tuple(r) if type(first) is tuple else type(first)(*r) for r in rows]
-    if scope.is_dataclass(first) and all(v is first for v in values) and any((id(first), f) in known for f in scope.field_names(first)):
+    if (
+        scope.is_dataclass(first)
+        and all(v is first for v in values)
+        and any((id(first), f) in known for f in scope.field_names(first))
+    ):
         return values
     return [_frozen(e.state, v) for e, v in zip(edges, values, strict=True)]
 
@@ -129,7 +135,12 @@ def _one_sided(t: Tracer, key: Key, edges: list[Edge], have: list[Any]) -> Undef
     if key in there.state.assigned:
         notes.append(("it is assigned here", there.state.assigned[key]))
     notes.append(("on this way it is not assigned", other.loc))
-    return Undefined("maybe-undefined", "{name} is assigned on one side of a run-time branch only", notes, "assign it before the branch")
+    return Undefined(
+        "maybe-undefined",
+        "{name} is assigned on one side of a run-time branch only",
+        notes,
+        "assign it before the branch",
+    )
 
 
 def conflict_of(t: Tracer, key: Key, edges: list[Edge], c: Conflict) -> Undefined:
@@ -146,7 +157,9 @@ def conflict_of(t: Tracer, key: Key, edges: list[Edge], c: Conflict) -> Undefine
     )
 
 
-def join(t: Tracer, base: State, edges: list[Edge], with_value: bool, make: Callable[[tuple[Type, ...]], OpBase]) -> Any:
+def join(
+    t: Tracer, base: State, edges: list[Edge], with_value: bool, make: Callable[[tuple[Type, ...]], OpBase]
+) -> Any:
     """Merge edges, build the op by `make(result types)`, bind the merged slots; the merged value."""
     merged, undefined = merge_edges(t, base, edges, with_value)
     for e in edges:
@@ -224,13 +237,17 @@ def inlined(t: Tracer, body: Callable[[], Flow], callee: str) -> Any:
     if not edges:
         raise CompilationError("no-return", f"{callee} never returns", loc)
     for e in edges:  # only records of callers outlive the call; names are the callee's
-        e.state.slots = {k: v for k, v in e.state.slots.items() if not isinstance(k, str)}
-    base.slots = {k: v for k, v in base.slots.items() if not isinstance(k, str)}
+        e.state.slots = _without_names(e.state.slots)
+    base.slots = _without_names(base.slots)
 
     def make(types: tuple[Type, ...]) -> OpBase:
         return InlinedOp(region, types, callee, loc=loc)
 
     return join(t, base, edges, True, make)
+
+
+def _without_names(slots: dict[Key, Any]) -> dict[Key, Any]:
+    return {k: v for k, v in slots.items() if not isinstance(k, str)}
 
 
 def assigned_names(nodes: list[ast.stmt]) -> tuple[set[str], set[str]]:

@@ -14,7 +14,7 @@ from mimw.diagnostics import Loc
 from mimw.ir.core import Block, OpBase, Value
 from mimw.ir.types import F32, DType, TensorType, Type, element_of
 from mimw.language import semantic
-from mimw.language.core import tensor
+from mimw.language.core import is_tuple, tensor
 
 Key = Union[str, tuple[int, str]]
 
@@ -50,7 +50,19 @@ class Deferred:
 class Frame:
     """One function being traced: its names, where each was assigned last, and how it returns."""
 
-    __slots__ = ("assigned", "caller", "contexts", "fn", "inlined", "locals", "name", "names", "returned", "source", "site")
+    __slots__ = (
+        "assigned",
+        "caller",
+        "contexts",
+        "fn",
+        "inlined",
+        "locals",
+        "name",
+        "names",
+        "returned",
+        "source",
+        "site",
+    )
 
     def __init__(self, fn: Callable[..., Any], source: Any, site: Loc | None) -> None:
         self.fn = fn
@@ -107,19 +119,24 @@ class Edge:
 # Records.
 
 
+def class_of(x: Any) -> Any:
+    """An object's class, untyped: records come from the user."""
+    return type(x)
+
+
 def is_dataclass(x: Any) -> bool:
     """Whether an object is an instance of a dataclass."""
-    return not isinstance(x, type) and hasattr(type(x), "__dataclass_fields__")
+    return not isinstance(x, type) and hasattr(class_of(x), "__dataclass_fields__")
 
 
 def field_names(x: Any) -> Iterator[str]:
     """The fields of a dataclass instance."""
-    return iter(type(x).__dataclass_fields__)
+    return iter(class_of(x).__dataclass_fields__)
 
 
-def new_record(cls: type, values: dict[str, Any]) -> Any:
+def new_record(cls: Any, values: dict[str, Any]) -> Any:
     """A dataclass instance with these fields, without calling its constructor."""
-    out = object.__new__(cls)
+    out: Any = object.__new__(cls)
     for name, v in values.items():
         object.__setattr__(out, name, v)
     return out
@@ -151,7 +168,7 @@ class Struct:
 
     __slots__ = ("cls", "fields", "parts")
 
-    def __init__(self, cls: type, parts: list[Template], fields: list[str] | None) -> None:
+    def __init__(self, cls: Any, parts: list[Template], fields: list[str] | None) -> None:
         self.cls = cls
         self.parts = parts
         self.fields = fields
@@ -179,8 +196,8 @@ def same_constant(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, float):
         return repr(a) == repr(b)
-    if isinstance(a, tuple):
-        return len(a) == len(b) and all(same_constant(x, y) for x, y in zip(a, b, strict=True))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if is_tuple(a) and is_tuple(b):
+        return len(a) == len(b) and all(same_constant(x, y) for x, y in zip(a, b, strict=True))
     return isinstance(a, (int, str, bytes)) and a == b
 
 
@@ -230,7 +247,7 @@ def fits(x: Any, t: Type) -> bool:
 def merge_leaves(values: list[Any]) -> Dynamic | Conflict:
     """One run-time type for numbers and tensors. Tensors decide; a number takes their type when it is exact in it."""
     at = next((i for i, v in enumerate(values) if isinstance(v, tensor)), 0)
-    t = values[at].value.type if isinstance(values[at], tensor) else _numbers_type(values)
+    t: Type | None = values[at].value.type if isinstance(values[at], tensor) else _numbers_type(values)
     for i, v in enumerate(values):
         own = leaf_type(v)
         if own is None or t is None:
@@ -241,6 +258,7 @@ def merge_leaves(values: list[Any]) -> Dynamic | Conflict:
         if wider is None:
             return Conflict(values, at, i)
         t, at = wider, i
+    assert t is not None
     return Dynamic(t)
 
 
@@ -283,15 +301,15 @@ def merge(values: list[Any], base: Any = None) -> Template:
 
 def _constant(x: Any) -> bool:
     """Whether a trace-time object holds no run-time value."""
-    if isinstance(x, tuple):
-        return all(_constant(v) for v in x)  # pyright: ignore[reportUnknownVariableType]
+    if is_tuple(x):
+        return all(_constant(v) for v in x)
     return not isinstance(x, (tensor, Deferred)) and not is_dataclass(x)
 
 
 def parts_of(x: Any) -> list[Any]:
     """The parts of a tuple or record."""
-    if isinstance(x, tuple):
-        return list(x)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if is_tuple(x):
+        return list(x)
     return [getattr(x, f) for f in field_names(x)]
 
 
@@ -322,7 +340,7 @@ def template_of(x: Any, forced: bool = True) -> Template:
         return Dynamic(t)
     if isinstance(x, tuple) or is_dataclass(x):
         parts = [template_of(p) for p in parts_of(x)]
-        return Struct(type(x), parts, None if isinstance(x, tuple) else list(field_names(x)))  # pyright: ignore[reportUnknownArgumentType]
+        return Struct(class_of(x), parts, None if isinstance(x, tuple) else list(field_names(x)))
     return Keep(x)
 
 

@@ -26,7 +26,9 @@ class Source:
 
     __slots__ = ("ascii", "file", "first_line", "lines", "name", "shift", "text", "tree")
 
-    def __init__(self, file: str, name: str, tree: ast.FunctionDef, shift: int, lines: list[str], first_line: int) -> None:
+    def __init__(
+        self, file: str, name: str, tree: ast.FunctionDef, shift: int, lines: list[str], first_line: int
+    ) -> None:
         self.file = file
         self.name = name
         self.tree = tree

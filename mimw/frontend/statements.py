@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mimw.frontend import regions, scope
-from mimw.frontend.expressions import apply_binary, get_attribute, is_constant, iterable, truth
+from mimw.frontend.conditions import truth
+from mimw.frontend.expressions import apply_binary, get_attribute, is_constant, iterable
 from mimw.frontend.tracer import Flow, NeedsRegion, Tracer
 from mimw.ir.ops.control import ReturnOp
 from mimw.language import debug
@@ -48,7 +49,12 @@ def assign_target(t: Tracer, target: ast.expr, value: Any) -> None:
     elif isinstance(target, ast.Attribute):
         _assign_field(t, target, value)
     elif isinstance(target, ast.Subscript):
-        t.error("unsupported-syntax", "assignment to an element", target, "tiles and tuples do not change; use ml.where, or ml.store to memory")
+        t.error(
+            "unsupported-syntax",
+            "assignment to an element",
+            target,
+            "tiles and tuples do not change; use ml.where, or ml.store to memory",
+        )
     else:
         t.error("unsupported-syntax", f"assignment to {type(target).__name__}", target)
 
@@ -61,7 +67,12 @@ def _assign_field(t: Tracer, target: ast.Attribute, value: Any) -> None:
     if target.attr not in type(obj).__dataclass_fields__:
         t.error("unknown-attribute", f"{type(obj).__name__} has no field {target.attr}", target)
     if type(obj).__dataclass_params__.frozen:
-        t.error("bad-assignment", f"{type(obj).__name__} is a frozen dataclass", target, "make a new one, or leave frozen=True away")
+        t.error(
+            "bad-assignment",
+            f"{type(obj).__name__} is a frozen dataclass",
+            target,
+            "make a new one, or leave frozen=True away",
+        )
     t.adopt(obj)
     object.__setattr__(obj, target.attr, value)
     t.frame.assigned[(id(obj), target.attr)] = t.loc(target)
@@ -90,7 +101,12 @@ def visit_augassign(t: Tracer, node: ast.AugAssign) -> Flow:
     elif isinstance(target, ast.Attribute):
         left = get_attribute(t, t.expr(target.value), target.attr, target)
     else:
-        t.error("unsupported-syntax", "assignment to an element", target, "tiles and tuples do not change; use ml.where, or ml.store to memory")
+        t.error(
+            "unsupported-syntax",
+            "assignment to an element",
+            target,
+            "tiles and tuples do not change; use ml.where, or ml.store to memory",
+        )
     assign_target(t, target, apply_binary(t, type(node.op), left, t.expr(node.value), node))
     return Flow.NEXT
 
@@ -108,7 +124,12 @@ def visit_return(t: Tracer, node: ast.Return) -> Flow:
     value = None if node.value is None else t.expr(node.value)
     if frame.site is None:
         if value is not None:
-            t.error("kernel-returns", "a kernel that is launched returns nothing", node, "store the result through a pointer")
+            t.error(
+                "kernel-returns",
+                "a kernel that is launched returns nothing",
+                node,
+                "store the result through a pointer",
+            )
         t.builder.insert(ReturnOp([], loc=t.builder.loc))
         return Flow.LEFT
     if frame.inlined is None:
@@ -133,7 +154,9 @@ def visit_assert(t: Tracer, node: ast.Assert) -> Flow:
 def visit_with(t: Tracer, node: ast.With) -> Flow:
     for item in node.items:
         t.expr(item.context_expr)  # names of the task layer say "not yet" at their own place
-    return t.error("unsupported-syntax", "with cannot be used in a kernel", node, "tasks (async_tasks) are not there yet")
+    return t.error(
+        "unsupported-syntax", "with cannot be used in a kernel", node, "tasks (async_tasks) are not there yet"
+    )
 
 
 STATEMENTS: dict[type[ast.AST], Callable[[Tracer, Any], Flow]] = {

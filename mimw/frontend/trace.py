@@ -8,10 +8,11 @@ from typing import Any, Union
 
 from mimw.diagnostics import CompilationError, Loc
 from mimw.frontend.calls import CALLS, call
+from mimw.frontend.conditions import CONDITIONS
 from mimw.frontend.expressions import EXPRESSIONS
 from mimw.frontend.loops import LOOPS
-from mimw.frontend.scope import Frame
 from mimw.frontend.prune import prune
+from mimw.frontend.scope import Frame
 from mimw.frontend.source import KernelFunction, source_of
 from mimw.frontend.statements import STATEMENTS
 from mimw.frontend.tracer import Flow, Tracer
@@ -21,7 +22,7 @@ from mimw.ir.ops.control import ReturnOp
 from mimw.ir.types import DType, PointerType
 from mimw.language.core import constexpr, tensor
 
-_EXPRESSIONS = {**EXPRESSIONS, **CALLS}
+_EXPRESSIONS = {**EXPRESSIONS, **CONDITIONS, **CALLS}
 _STATEMENTS = {**STATEMENTS, **LOOPS}
 
 
@@ -71,7 +72,10 @@ def trace(fn: Callable[..., Any], signature: Signature, num_warps: int = 4, num_
 def _trace(fn: Callable[..., Any], signature: Signature, num_warps: int, num_stages: int) -> Module:
     source = source_of(fn)
     loc = source.loc(source.tree)
-    places = {a.arg: source.loc(a) for a in (*source.tree.args.posonlyargs, *source.tree.args.args, *source.tree.args.kwonlyargs)}
+    places = {
+        a.arg: source.loc(a)
+        for a in (*source.tree.args.posonlyargs, *source.tree.args.args, *source.tree.args.kwonlyargs)
+    }
     arguments, constants = _parameters(fn, signature, places, loc)
     function = Function(fn.__name__, arguments, loc, num_warps, num_stages)
     builder = Builder(function.block, loc)
@@ -102,7 +106,12 @@ def _parameters(
     """Run-time arguments in the function's order, and the constants."""
     code = fn.__code__
     if code.co_flags & 12:
-        raise CompilationError("unsupported-syntax", f"{fn.__name__} has a * or ** parameter", loc, hint="a launched kernel names its parameters")
+        raise CompilationError(
+            "unsupported-syntax",
+            f"{fn.__name__} has a * or ** parameter",
+            loc,
+            hint="a launched kernel names its parameters",
+        )
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     for name in signature:
         if name not in names:
@@ -121,7 +130,11 @@ def _parameters(
             value = defaults[name]
             constants[name] = value.value if isinstance(value, constexpr) else value
         else:
-            raise CompilationError("bad-signature", f"the signature says nothing of the parameter {name} of {fn.__name__}", places.get(name, loc))
+            raise CompilationError(
+                "bad-signature",
+                f"the signature says nothing of the parameter {name} of {fn.__name__}",
+                places.get(name, loc),
+            )
     return arguments, constants
 
 
@@ -138,4 +151,3 @@ class Inline:
         out = call(t, fn, [tensor(a) for a in args], {}, t.node)
         items: tuple[Any, ...] = out if isinstance(out, tuple) else (out,)
         return [x.value if isinstance(x, tensor) else x for x in items]
-

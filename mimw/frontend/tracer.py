@@ -16,7 +16,7 @@ from mimw.frontend import scope
 from mimw.frontend.scope import Deferred, Edge, Frame, Key, State, Undefined
 from mimw.ir.builder import Builder
 from mimw.ir.core import Block, OpBase, Region
-from mimw.language.core import tensor
+from mimw.language.core import is_tuple, tensor
 
 
 class Flow(IntEnum):
@@ -70,7 +70,9 @@ class Tracer:
         frame = self.frame
         return frame.source.loc(node, frame.site)
 
-    def error(self, code: str, message: str, node: ast.AST, hint: str | None = None, notes: list[Note] | None = None) -> NoReturn:
+    def error(
+        self, code: str, message: str, node: ast.AST, hint: str | None = None, notes: list[Note] | None = None
+    ) -> NoReturn:
         """Raise a `CompilationError` at a node."""
         raise CompilationError(code, message, self.loc(node), hint=hint, notes=notes)
 
@@ -111,7 +113,9 @@ class Tracer:
         except (NeedsRegion, InternalError):
             raise
         except RecursionError as e:
-            raise CompilationError("recursion", "the call depth is exceeded", builder.loc, hint="kernels are inlined: no recursion") from e
+            raise CompilationError(
+                "recursion", "the call depth is exceeded", builder.loc, hint="kernels are inlined: no recursion"
+            ) from e
         except ValueError as e:
             raise CompilationError("invalid-operation", str(e), builder.loc) from e
         except Exception as e:
@@ -124,7 +128,8 @@ class Tracer:
 
     def capture(self) -> State:
         """All slots now."""
-        slots: dict[Key, Any] = dict(self.frame.names)
+        slots: dict[Key, Any] = {}
+        slots.update(self.frame.names)
         for r in self.records:
             for f in scope.field_names(r):
                 slots[(id(r), f)] = getattr(r, f)
@@ -133,11 +138,7 @@ class Tracer:
     def restore(self, state: State) -> None:
         """Put all slots back, and forget records made since."""
         del self.records[state.record_count :]
-        names: dict[str, Any] = {}
-        for key, v in state.slots.items():
-            if isinstance(key, str):
-                names[key] = v
-        self.frame.names = names
+        self.frame.names = {key: v for key, v in state.slots.items() if isinstance(key, str)}
         self.frame.assigned = dict(state.assigned)
         for r in self.records:
             for f in scope.field_names(r):
@@ -164,8 +165,8 @@ class Tracer:
 
     def adopt(self, value: Any) -> None:
         """Track the mutable records in a value."""
-        if isinstance(value, tuple):
-            for v in value:  # pyright: ignore[reportUnknownVariableType]
+        if is_tuple(value):
+            for v in value:
                 self.adopt(v)
         elif scope.is_dataclass(value) and not any(r is value for r in self.records):
             self.records.append(value)

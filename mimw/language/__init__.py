@@ -7,6 +7,7 @@ Names of Triton and TLX that are not there yet are listed in `not_yet`: using on
 from typing import Any
 
 from mimw.language.arith import (
+    PropagateNan,
     abs,
     cast,
     cdiv,
@@ -19,7 +20,6 @@ from mimw.language.arith import (
     maximum,
     minimum,
     next_power_of_2,
-    PropagateNan,
     swizzle2d,
     umulhi,
     where,
@@ -38,24 +38,24 @@ from mimw.language.core import (
     bfloat16,
     constexpr,
     dtype,
-    float16,
-    float32,
-    float64,
     float8_e4m3fn,
     float8_e5m2,
     float8e4nv,
     float8e5,
+    float16,
+    float32,
+    float64,
     int1,
+    int8,
     int16,
     int32,
     int64,
-    int8,
     pointer_type,
     tensor,
+    uint8,
     uint16,
     uint32,
     uint64,
-    uint8,
 )
 from mimw.language.debug import device_assert, device_print, static_assert, static_print
 from mimw.language.math import (

@@ -40,7 +40,9 @@ def cast(input: TensorLike, dtype: Element, fp_downcast_rounding: str | None = N
     if fp_downcast_rounding is not None:
         rounding = const_str(fp_downcast_rounding, "cast: fp_downcast_rounding", ("rtne", "rtz"))
         s = semantic.element(v)
-        if not (isinstance(s, DType) and isinstance(d, DType) and s.is_floating() and d.is_floating() and d.bits < s.bits):
+        if not (
+            isinstance(s, DType) and isinstance(d, DType) and s.is_floating() and d.is_floating() and d.bits < s.bits
+        ):
             fail("bad-cast", f"cast: fp_downcast_rounding is for a float cast to a narrower one, not {s} to {d}")
     return tensor(semantic.cast(v, d, rounding, const_bool(bitcast, "cast: bitcast")))
 
@@ -88,9 +90,7 @@ def clamp(x: TensorLike, min: TensorLike, max: TensorLike, propagate_nan: Propag
 def _float_pair(name: str, x: TensorLike, y: TensorLike) -> tuple[Any, Any]:
     a, b = operand(x, name), operand(y, name)
     d = semantic.common_dtype(a, b, name)
-    if not d.is_floating():
-        d = semantic.F32
-    elif d.bits < 32:
+    if not d.is_floating() or d.bits < 32:
         d = semantic.F32
     return semantic.unify(a, b, d, name)
 
@@ -114,7 +114,11 @@ def fma(x: TensorLike, y: TensorLike, z: TensorLike) -> tensor:
         fail("type-mismatch", f"fma takes floats, not {d}")
     shape = semantic.broadcast_shapes(semantic.operand_shape(a), semantic.operand_shape(b), "fma")
     shape = semantic.broadcast_shapes(shape, semantic.operand_shape(c), "fma")
-    return tensor(current_builder("fma").elementwise("arith.fma", *(semantic.to_shape_and_dtype(v, shape, d, "fma") for v in (a, b, c))))
+    return tensor(
+        current_builder("fma").elementwise(
+            "arith.fma", *(semantic.to_shape_and_dtype(v, shape, d, "fma") for v in (a, b, c))
+        )
+    )
 
 
 def _common3(a: Operand, b: Operand, c: Operand) -> DType:
@@ -176,7 +180,9 @@ def _tensor(x: TensorLike) -> tensor:
     return x if isinstance(x, tensor) else tensor(as_value(x, "cdiv"))
 
 
-def swizzle2d(i: TensorLike, j: TensorLike, size_i: TensorLike, size_j: TensorLike, size_g: TensorLike) -> tuple[Any, Any]:
+def swizzle2d(
+    i: TensorLike, j: TensorLike, size_i: TensorLike, size_j: TensorLike, size_g: TensorLike
+) -> tuple[Any, Any]:
     """Row-major indices (i, j) of a size_i x size_j grid to column-major order inside groups of `size_g` rows."""
     ij = i * size_j + j  # type: ignore[operator]
     size_gj = size_g * size_j  # type: ignore[operator]
@@ -190,17 +196,21 @@ def swizzle2d(i: TensorLike, j: TensorLike, size_i: TensorLike, size_j: TensorLi
 
 def logical_and(x: TensorLike, y: TensorLike) -> tensor:
     """(x != 0) & (y != 0), element by element."""
-    return tensor(semantic.bitwise("and", semantic.as_bool(as_value(x, "logical_and")), semantic.as_bool(as_value(y, "logical_and"))))
+    return tensor(
+        semantic.bitwise(
+            "and", semantic.as_bool(as_value(x, "logical_and")), semantic.as_bool(as_value(y, "logical_and"))
+        )
+    )
 
 
 def logical_or(x: TensorLike, y: TensorLike) -> tensor:
     """(x != 0) | (y != 0), element by element."""
-    return tensor(semantic.bitwise("or", semantic.as_bool(as_value(x, "logical_or")), semantic.as_bool(as_value(y, "logical_or"))))
+    return tensor(
+        semantic.bitwise("or", semantic.as_bool(as_value(x, "logical_or")), semantic.as_bool(as_value(y, "logical_or")))
+    )
 
 
 def next_power_of_2(n: int) -> int:
     """The smallest power of two not below the constant `n`."""
     n = int(unwrap(n))
     return 1 << max(0, (n - 1).bit_length())
-
-

@@ -9,7 +9,7 @@ from mimw.ir.core import Value
 from mimw.ir.ops.arith import HintOp
 from mimw.ir.ops.control import NumProgramsOp, ProgramIdOp
 from mimw.ir.types import TensorType
-from mimw.language.core import const_int, explain, method, tensor, unwrap
+from mimw.language.core import const_int, explain, is_tuple, method, tensor, unwrap
 from mimw.language.semantic import fail
 
 
@@ -89,7 +89,7 @@ def _counts(x: tensor, values: Any, what: str) -> tuple[Value, tuple[int, ...]]:
     if not isinstance(x, tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
         fail("type-mismatch", f"{what} takes a run-time value, not {explain(x)}")
     values = unwrap(values)
-    items: tuple[Any, ...] = tuple(values) if isinstance(values, (tuple, list)) else (values,)  # pyright: ignore[reportUnknownArgumentType]
+    items = values if is_tuple(values) else (values,)
     out = tuple(const_int(v, what) for v in items)
     rank = max(1, len(x.shape))
     if len(out) == 1 and rank > 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, Union
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, Union
 
 from mimw.ir.core import Value
 from mimw.ir.types import (
@@ -183,10 +183,18 @@ class tensor:
         return f"tensor({self.value!r})"
 
     def __bool__(self) -> bool:
-        fail("constexpr-needed", f"a {self.value.type} has no truth value at compile time", "use it in if, while, and, or, not directly")
+        fail(
+            "constexpr-needed",
+            f"a {self.value.type} has no truth value at compile time",
+            "use it in if, while, and, or, not directly",
+        )
 
     def __index__(self) -> int:
-        fail("constexpr-needed", f"a constant integer is needed here, not a {self.value.type}", "make it an ml.constexpr parameter")
+        fail(
+            "constexpr-needed",
+            f"a constant integer is needed here, not a {self.value.type}",
+            "make it an ml.constexpr parameter",
+        )
 
     def __int__(self) -> int:
         fail("constexpr-needed", f"int() needs a constant, not a {self.value.type}", "write x.to(ml.int32)")
@@ -306,7 +314,7 @@ class tensor:
 
     def __getitem__(self, index: Any) -> tensor:
         """Only ``:`` and ``None``: ``x[:, None]`` inserts a dimension of size 1."""
-        items: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
+        items: tuple[Any, ...] = index if is_tuple(index) else (index,)
         expand = METHODS["expand_dims"]
         out, axis, used = self, 0, 0
         for item in items:
@@ -357,6 +365,11 @@ def as_tile(x: Any, what: str) -> Value:
     return v
 
 
+def is_tuple(x: object) -> TypeGuard[tuple[Any, ...]]:
+    """Whether a trace-time object is a tuple (a named one too)."""
+    return isinstance(x, tuple)
+
+
 def unwrap(x: Any) -> Any:
     """A constexpr's value; anything else as it is."""
     return x.value if isinstance(x, constexpr) else x
@@ -366,7 +379,11 @@ def const_int(x: Any, what: str) -> int:
     """A compile-time integer."""
     x = unwrap(x)
     if isinstance(x, bool) or not isinstance(x, int):
-        fail("constexpr-needed", f"{what} must be a compile-time integer, not {explain(x)}", "make it an ml.constexpr parameter")
+        fail(
+            "constexpr-needed",
+            f"{what} must be a compile-time integer, not {explain(x)}",
+            "make it an ml.constexpr parameter",
+        )
     return x
 
 
@@ -391,7 +408,7 @@ def const_str(x: Any, what: str, choices: tuple[str, ...] = ()) -> str:
 def const_shape(shape: Any, what: str) -> tuple[int, ...]:
     """A compile-time shape: a tuple of positive integers (one integer counts as one dimension)."""
     shape = unwrap(shape)
-    items: tuple[Any, ...] = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)  # pyright: ignore[reportUnknownArgumentType]
+    items = shape if is_tuple(shape) else (shape,)
     out = tuple(const_int(s, f"{what}: each size of the shape") for s in items)
     for s in out:
         if s < 1:

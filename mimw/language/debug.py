@@ -15,7 +15,7 @@ def static_print(*values: Any, sep: str = " ", end: str = "\n") -> None:
     """Print constants, shapes and types while the kernel is compiled."""
     b = current_builder("static_print")
     text = sep.join(f"<{v.value.type}>" if isinstance(v, tensor) else str(unwrap(v)) for v in values) + end
-    if isinstance(b.state, list):
+    if b.state is not None:
         b.state.append(text)  # shown once, when the trace is done: parts of it may be traced again
     else:
         print(text, end="")

@@ -22,7 +22,11 @@ def _pointer(x: Any, what: str) -> tuple[Value, PointerType]:
         e = semantic.element(x.value)
         if isinstance(e, PointerType):
             return x.value, e
-    fail("not-a-pointer", f"{what} takes a pointer or a tile of pointers, not {explain(x)}", "add offsets to a pointer argument first")
+    fail(
+        "not-a-pointer",
+        f"{what} takes a pointer or a tile of pointers, not {explain(x)}",
+        "add offsets to a pointer argument first",
+    )
 
 
 def _mask(mask: Any, ptr: Value, what: str) -> Value | None:
@@ -36,7 +40,11 @@ def _mask(mask: Any, ptr: Value, what: str) -> Value | None:
 
 def _no_block_pointer(what: str, boundary_check: Any, padding_option: Any = "") -> None:
     if boundary_check or padding_option:
-        fail("not-yet", f"{what}: boundary_check and padding_option belong to block pointers", "mask with mask= and other= instead")
+        fail(
+            "not-yet",
+            f"{what}: boundary_check and padding_option belong to block pointers",
+            "mask with mask= and other= instead",
+        )
 
 
 def _cache(modifier: Any, table: dict[str, str], what: str) -> str:

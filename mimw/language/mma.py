@@ -32,10 +32,15 @@ def dot(
     x, y = as_tile(input, "dot"), as_tile(other, "dot")
     s, t = shape_of(x.type), shape_of(y.type)
     if len(s) != 2 or len(t) != 2:
-        fail("not-yet" if len(s) == len(t) == 3 else "rank", f"dot takes two-dimensional tiles, not {x.type} and {y.type}")
+        fail(
+            "not-yet" if len(s) == len(t) == 3 else "rank",
+            f"dot takes two-dimensional tiles, not {x.type} and {y.type}",
+        )
     if s[1] != t[0]:
         fail("shape-mismatch", f"dot: K is {s[1]} in {x.type} and {t[0]} in {y.type}")
-    result = _result_dtype(semantic.dtype_of(x, "dot"), semantic.dtype_of(y, "dot"), const_dtype(out_dtype, "dot: out_dtype"), acc)
+    result = _result_dtype(
+        semantic.dtype_of(x, "dot"), semantic.dtype_of(y, "dot"), const_dtype(out_dtype, "dot: out_dtype"), acc
+    )
     precision = _precision(input_precision, allow_tf32)
     shape = (s[0], t[1])
     if acc is None:
@@ -44,7 +49,9 @@ def dot(
         c = as_tile(acc, "dot: acc")
         if shape_of(c.type) != shape:
             fail("shape-mismatch", f"dot: the accumulator {c.type} is not {list(shape)}")
-    imprecise = 0 if unwrap(max_num_imprecise_acc) is None else const_int(max_num_imprecise_acc, "dot: max_num_imprecise_acc")
+    imprecise = (
+        0 if unwrap(max_num_imprecise_acc) is None else const_int(max_num_imprecise_acc, "dot: max_num_imprecise_acc")
+    )
     if imprecise < 0:
         fail("bad-argument", "dot: max_num_imprecise_acc is negative")
     return tensor(b.insert(DotOp(x, y, c, precision, imprecise, loc=b.loc)).result)

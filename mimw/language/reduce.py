@@ -15,7 +15,7 @@ from mimw.ir.ops.control import YieldOp
 from mimw.ir.ops.tensor import ArangeOp, ReduceOp, ReshapeOp, ScanOp
 from mimw.ir.types import BF16, F32, I1, I32, U32, DType, Element, element_of, shape_of
 from mimw.language import semantic
-from mimw.language.core import as_tile, const_axis, const_bool, const_dtype, explain, method, tensor, unwrap
+from mimw.language.core import as_tile, const_axis, const_bool, const_dtype, explain, is_tuple, method, tensor, unwrap
 from mimw.language.semantic import fail
 from mimw.language.tensor import expand_dims
 
@@ -30,7 +30,10 @@ def _region(b: Builder, elements: list[Element], combine: Combine, what: str) ->
         out = combine(b, list(block.args))
         if [v.type for v in out] != elements:
             have = ", ".join(str(v.type) for v in out)
-            fail("combine-type", f"{what}: the combine function gives {have or 'nothing'} for {', '.join(map(str, elements))}")
+            fail(
+                "combine-type",
+                f"{what}: the combine function gives {have or 'nothing'} for {', '.join(map(str, elements))}",
+            )
         b.insert(YieldOp(out, loc=b.loc))
     return region
 
@@ -62,8 +65,8 @@ def _elementwise(name: str) -> Combine:
 
 def _tiles(input: Any, what: str) -> tuple[list[Value], bool]:
     """The tiles behind one tile or a tuple of tiles of one shape."""
-    many = isinstance(input, tuple)
-    items: tuple[Any, ...] = input if isinstance(input, tuple) else (input,)
+    many = is_tuple(input)
+    items = input if is_tuple(input) else (input,)
     values = [as_tile(x, what) for x in items]
     if not values:
         fail("bad-argument", f"{what} of an empty tuple")
@@ -74,7 +77,9 @@ def _tiles(input: Any, what: str) -> tuple[list[Value], bool]:
     return values, many
 
 
-def _reduce(values: list[Value], axis: Any, combine: Combine, keep_dims: bool, what: str, ordered: bool = False) -> list[tensor]:
+def _reduce(
+    values: list[Value], axis: Any, combine: Combine, keep_dims: bool, what: str, ordered: bool = False
+) -> list[tensor]:
     b = current_builder(what)
     shape = shape_of(values[0].type)
     if unwrap(axis) is None:
@@ -103,7 +108,9 @@ def reduce(input: Any, axis: int | None, combine_fn: Any, keep_dims: bool = Fals
     The result has the axis removed (kept with size 1 when `keep_dims`); no axis left: a scalar.
     """
     values, many = _tiles(input, "reduce")
-    out = _reduce(values, axis, _user_combine(combine_fn, "reduce"), const_bool(keep_dims, "reduce: keep_dims"), "reduce")
+    out = _reduce(
+        values, axis, _user_combine(combine_fn, "reduce"), const_bool(keep_dims, "reduce: keep_dims"), "reduce"
+    )
     return tuple(out) if many else out[0]
 
 
@@ -257,7 +264,9 @@ def argmin(input: tensor, axis: int | None, tie_break_left: bool = True, keep_di
 def cumsum(input: tensor, axis: int = 0, reverse: bool = False, dtype: DType | None = None) -> tensor:
     """Running sums along `axis` (from the end when `reverse`); types as in `sum`."""
     v, d = _number_tile(input, "cumsum")
-    return _scan([semantic.cast(v, _sum_dtype(d, dtype, "cumsum"))], axis, _elementwise("arith.add"), reverse, "cumsum")[0]
+    return _scan(
+        [semantic.cast(v, _sum_dtype(d, dtype, "cumsum"))], axis, _elementwise("arith.add"), reverse, "cumsum"
+    )[0]
 
 
 @method
@@ -284,5 +293,3 @@ def softmax(x: tensor, dim: int | None = None, keep_dims: bool = False, ieee_rou
         b = current_builder("softmax")
         return tensor(b.elementwise("arith.div_rn", *semantic.unify(num.value, den.value, F32, "softmax")))
     return num / den
-
-

@@ -73,7 +73,11 @@ def dtype_of(x: Value, what: str) -> DType:
     """The dtype of a value that must hold numbers."""
     e = element(x)
     if isinstance(e, PointerType):
-        fail("pointer-arithmetic", f"{what} does not take a pointer ({x.type})", "only pointer + int, pointer - int and comparisons exist")
+        fail(
+            "pointer-arithmetic",
+            f"{what} does not take a pointer ({x.type})",
+            "only pointer + int, pointer - int and comparisons exist",
+        )
     return e
 
 
@@ -106,7 +110,11 @@ def check_number(x: object, d: DType) -> None:
         return
     low, high = int_bounds(d)
     if not low <= x <= high:
-        fail("literal-range", f"{x} does not fit {d} ({low} to {high})", f"cast the other side to a wider type, as in x.to(ml.int64)")
+        fail(
+            "literal-range",
+            f"{x} does not fit {d} ({low} to {high})",
+            "cast the other side to a wider type, as in x.to(ml.int64)",
+        )
 
 
 def constant(x: Number, t: Type) -> Value:
@@ -193,7 +201,10 @@ def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...], what: str) -> tuple
     out: list[int] = []
     for i, (x, y) in enumerate(zip(pa, pb, strict=True)):
         if x != y and x != 1 and y != 1:
-            fail("shape-mismatch", f"{what}: shapes {list(a)} and {list(b)} do not broadcast: {x} against {y} in dimension {i}")
+            fail(
+                "shape-mismatch",
+                f"{what}: shapes {list(a)} and {list(b)} do not broadcast: {x} against {y} in dimension {i}",
+            )
         out.append(max(x, y))
     return tuple(out)
 
@@ -366,7 +377,11 @@ def compare(name: str, a: Operand, b: Operand) -> Value:
     """eq, ne, lt, le, gt, ge: i1 in the common shape."""
     if _is_pointer(a) or _is_pointer(b):
         if not (isinstance(a, Value) and isinstance(b, Value) and element(a) is element(b)):
-            fail("pointer-arithmetic", f"comparison of {describe(a)} and {describe(b)}", "cast a pointer with .to(ml.int64)")
+            fail(
+                "pointer-arithmetic",
+                f"comparison of {describe(a)} and {describe(b)}",
+                "cast a pointer with .to(ml.int64)",
+            )
         shape = broadcast_shapes(shape_of(a.type), shape_of(b.type), "comparison")
         return _elementwise(f"arith.{name}", broadcast_to(a, shape), broadcast_to(b, shape))
     d = common_dtype(a, b, "comparison")
@@ -391,7 +406,11 @@ def invert(x: Value) -> Value:
 def truth(x: Value, what: str) -> Value:
     """A scalar as i1 (not zero); tiles are refused, `what` names the construct that asks."""
     if isinstance(x.type, TensorType):
-        fail("tile-truth", f"{what} needs one truth value, not the {x.type}", "reduce it first, or use &, |, ~ and ml.where on tiles")
+        fail(
+            "tile-truth",
+            f"{what} needs one truth value, not the {x.type}",
+            "reduce it first, or use &, |, ~ and ml.where on tiles",
+        )
     return as_bool(x)
 
 
@@ -415,7 +434,9 @@ def select(cond: Operand, a: Operand, b: Operand) -> Value:
             fail("type-mismatch", f"where of {describe(a)} and {describe(b)}")
         return _elementwise("arith.select", c, broadcast_to(a, shape), broadcast_to(b, shape))
     d = common_dtype(a, b, "where")
-    return _elementwise("arith.select", c, to_shape_and_dtype(a, shape, d, "where"), to_shape_and_dtype(b, shape, d, "where"))
+    return _elementwise(
+        "arith.select", c, to_shape_and_dtype(a, shape, d, "where"), to_shape_and_dtype(b, shape, d, "where")
+    )
 
 
 def exact_common(a: Type, b: Type) -> Type | None:

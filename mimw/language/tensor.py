@@ -18,6 +18,7 @@ from mimw.language.core import (
     const_dtype,
     const_int,
     const_shape,
+    is_tuple,
     method,
     operand,
     tensor,
@@ -74,7 +75,7 @@ def broadcast(input: TensorLike, other: TensorLike) -> tuple[tensor, tensor]:
 
 
 def _shape_of_args(shape: tuple[Any, ...], what: str) -> tuple[int, ...]:
-    if len(shape) == 1 and isinstance(unwrap(shape[0]), (tuple, list)):
+    if len(shape) == 1 and is_tuple(unwrap(shape[0])):
         return const_shape(shape[0], what)
     return const_shape(shape, what)
 
@@ -85,7 +86,7 @@ def expand_dims(input: tensor, axis: Any) -> tensor:
     b = current_builder("expand_dims")
     v = as_value(input, "expand_dims")
     axis = unwrap(axis)
-    axes: tuple[Any, ...] = axis if isinstance(axis, tuple) else (axis,)  # pyright: ignore[reportUnknownVariableType]
+    axes = axis if is_tuple(axis) else (axis,)
     rank = len(shape_of(v.type)) + len(axes)
     places = sorted(const_axis(a, rank, "expand_dims") for a in axes)
     if len(set(places)) != len(places):
@@ -141,7 +142,7 @@ def permute(input: tensor, *dims: Any) -> tensor:
     b = current_builder("permute")
     v = as_tile(input, "permute")
     items: tuple[Any, ...] = dims
-    if len(dims) == 1 and isinstance(unwrap(dims[0]), (tuple, list)):
+    if len(dims) == 1 and is_tuple(unwrap(dims[0])):
         items = tuple(unwrap(dims[0]))
     rank = len(shape_of(v.type))
     order = tuple(const_axis(d, rank, "permute") for d in items)

@@ -1,5 +1,6 @@
-"""Branches, loops, early exits, records: the pitfalls where AST front-ends go wrong, by the structure of the IR they give."""
+"""Branches, loops, early exits, records: where AST front-ends go wrong, by the structure of the IR they give."""
 
+# ruff: noqa: RET507
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -10,8 +11,8 @@ import pytest
 import mimw.language as ml
 from mimw.diagnostics import CompilationError
 from mimw.ir.ops.control import ForOp, IfOp, WhileOp
-from tests.frontend.kernels import FLOAT, INT, P32, PI, Arg, build, count, kernel, ops, text
 from mimw.ir.types import F32, I32, I64
+from tests.frontend.kernels import FLOAT, INT, P32, PI, Arg, build, count, kernel, ops, text
 
 
 @dataclass
@@ -374,7 +375,7 @@ def test_the_loop_variable_is_carried_only_when_read_after():
 def test_a_zero_trip_loop_leaves_an_earlier_value_of_its_variable():
     def k(x, n):
         i = 7
-        for i in range(n):  # noqa: B020
+        for i in range(n):
             ml.store(x + i, 1.0)
         ml.store(x, i)
 
@@ -388,7 +389,7 @@ def test_one_name_for_two_loops():
         for i in range(n):
             ml.store(x + i, 1.0)
         for i in range(n):
-            for i in range(4):  # noqa: B020
+            for i in range(4):
                 ml.store(x + i, 2.0)
             ml.store(x - i, i)
 
@@ -400,7 +401,7 @@ def test_one_name_for_two_loops():
 def test_a_loop_variable_that_the_body_changes():
     def k(x, n):
         for i in range(n):
-            i = i * 2  # noqa: PLW2901
+            i = i * 2
             ml.store(x + i, 1.0)
         ml.store(x, i)
 
@@ -606,7 +607,7 @@ def test_and_or_do_not_evaluate_what_python_would_not():
 
 def test_and_of_cheap_scalars_needs_no_branch():
     def k(x, n, m):
-        if n > 0 and m > 0 and not n == m:
+        if n > 0 and m > 0 and not n == m:  # noqa: SIM201
             ml.store(x, 1.0)
 
     m = build(k, x=P32, n=INT, m=INT)

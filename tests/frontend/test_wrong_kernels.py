@@ -1,8 +1,11 @@
 """Wrong kernels: each gives exactly one error, with this code, at this line and column, saying this.
 
-The line at fault ends in ``# ! code @ where | what``: `where` is the text at the error's column, `what` a part of the message.
+The line at fault ends in ``# ! code @ where | what``: `where` is the text at the error's column, `what` a part of the
+message.
 """
 
+# fmt: off
+# ruff: noqa: E501, E731, F821, F841, C416, RUF015
 from __future__ import annotations
 
 import inspect
