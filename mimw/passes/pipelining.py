@@ -333,6 +333,8 @@ def _clone(op: OpBase, mapping: dict[Value, Value], types: list[Type] | None = N
     copy = clone(op, mapping)
     for i, r in enumerate(copy.results):
         r.type = types[i] if types is not None else _retyped(r.type, copy)
+        if isinstance(r.type, MemDescType) and "type" in copy.attrs:
+            copy.attrs["type"] = r.type
     return copy
 
 
