@@ -11,12 +11,29 @@ import mimw.language as ml
 from tests.zoo.registry import DTYPES, INTS, Run, array, data, each, empty, exact, is_float, wide, zoo
 
 ML_TYPES = {
-    "i8": ml.int8, "i16": ml.int16, "i32": ml.int32, "i64": ml.int64, "u8": ml.uint8, "u16": ml.uint16, "u32": ml.uint32,
-    "u64": ml.uint64, "f16": ml.float16, "bf16": ml.bfloat16, "f32": ml.float32, "f64": ml.float64, "e4m3": ml.float8e4nv,
+    "i8": ml.int8,
+    "i16": ml.int16,
+    "i32": ml.int32,
+    "i64": ml.int64,
+    "u8": ml.uint8,
+    "u16": ml.uint16,
+    "u32": ml.uint32,
+    "u64": ml.uint64,
+    "f16": ml.float16,
+    "bf16": ml.bfloat16,
+    "f32": ml.float32,
+    "f64": ml.float64,
+    "e4m3": ml.float8e4nv,
     "e5m2": ml.float8e5,
-}  # fmt: skip
+}
 # exponent bits, mantissa bits, whether the top exponent holds numbers (e4m3: all but the last code)
-_FORMAT = {"f16": (5, 10, False), "bf16": (8, 7, False), "f32": (8, 23, False), "e4m3": (4, 3, True), "e5m2": (5, 2, False)}
+_FORMAT = {
+    "f16": (5, 10, False),
+    "bf16": (8, 7, False),
+    "f32": (8, 23, False),
+    "e4m3": (4, 3, True),
+    "e5m2": (5, 2, False),
+}
 
 
 def decode(codes: Any, fmt: str) -> Any:
@@ -79,11 +96,16 @@ def _convert(x: Any, want: Any, to: str, rounding: str | None = None, block: int
     return Run(convert, (mimw.cdiv(x.size, block),), (x, out, x.size), [(out, exact(want))], constants)
 
 
-@zoo(*[{"fmt": f, "rounding": r, "to": t} for t in ("e4m3", "e5m2") for f in ("f16", "bf16") for r in (None, "rtz")], sm80=True)
+@zoo(
+    *[{"fmt": f, "rounding": r, "to": t} for t in ("e4m3", "e5m2") for f in ("f16", "bf16") for r in (None, "rtz")],
+    sm80=True,
+)
 def to_fp8_exhaustive_case(rng: Any, fmt: str, rounding: str | None, to: str) -> Run:
     codes = np.arange(1 << 16)
     x = array(from_codes(codes, fmt), fmt)
-    return _convert(x, from_codes(encode(decode(codes, fmt), to, toward_zero=rounding == "rtz"), to), to, rounding, 4096)
+    return _convert(
+        x, from_codes(encode(decode(codes, fmt), to, toward_zero=rounding == "rtz"), to), to, rounding, 4096
+    )
 
 
 @zoo(*[{"fmt": f, "to": t} for f in ("e4m3", "e5m2") for t in ("f16", "bf16", "f32")], sm80=True)
@@ -109,7 +131,10 @@ def narrow_f32_case(rng: Any, to: str, rounding: str | None) -> Run:
     if len(ties) > 1000:
         ties = rng.choice(ties, 1000)
     around = [ties, np.nextafter(ties, np.float32(np.inf)), np.nextafter(ties, np.float32(-np.inf))]
-    special = np.array([0.0, np.inf, np.nan, 1e30, 1e-30, 3.4e38, 2.0**-149, 448.0, 464.0, 465.0, 57344.0, 61440.0, 65519.0, 65520.0], np.float32)
+    special = np.array(
+        [0.0, np.inf, np.nan, 1e30, 1e-30, 3.4e38, 2.0**-149, 448.0, 464.0, 465.0, 57344.0, 61440.0, 65519.0, 65520.0],
+        np.float32,
+    )
     x = np.concatenate([*around, special, rng.standard_normal(100).astype(np.float32)])
     x = np.concatenate([x, -x])
     want = from_codes(encode(x.astype(np.float64), to, toward_zero=rounding == "rtz"), to)
@@ -141,17 +166,60 @@ def float_to_integer(x_ptr, out_ptr, n, TO: ml.constexpr, BLOCK: ml.constexpr):
     ml.store(out_ptr + offs, ml.load(x_ptr + offs, mask=mask).to(TO), mask=mask)
 
 
-@zoo(*[{"fmt": a, "to": b} for a, b in (("f32", "i32"), ("f16", "i8"), ("f64", "u64"), ("bf16", "u16"), ("f32", "u8"), ("f32", "i64"),
-                                         ("f64", "i32"), ("f16", "u32"), ("f32", "i16"))])  # fmt: skip
+@zoo(
+    *[
+        {"fmt": a, "to": b}
+        for a, b in (
+            ("f32", "i32"),
+            ("f16", "i8"),
+            ("f64", "u64"),
+            ("bf16", "u16"),
+            ("f32", "u8"),
+            ("f32", "i64"),
+            ("f64", "i32"),
+            ("f16", "u32"),
+            ("f32", "i16"),
+        )
+    ]
+)
 def float_to_integer_case(rng: Any, fmt: str, to: str) -> Run:
     info = np.iinfo(DTYPES[to])
-    values = [0.0, -0.0, 0.9, -0.9, 1.5, -1.5, 100.7, -100.7, np.inf, -np.inf, np.nan, 1e9, -1e9, float(info.max), float(info.min)]
+    values = [
+        0.0,
+        -0.0,
+        0.9,
+        -0.9,
+        1.5,
+        -1.5,
+        100.7,
+        -100.7,
+        np.inf,
+        -np.inf,
+        np.nan,
+        1e9,
+        -1e9,
+        float(info.max),
+        float(info.min),
+    ]
     with np.errstate(all="ignore"):
         x = array(np.concatenate([values, rng.standard_normal(50) * 60]), fmt)
-    want = [0 if np.isnan(v) else min(max(int(v), info.min), info.max) if np.isfinite(v) else (info.max if v > 0 else info.min) for v in wide(x)]
+    want = [
+        0
+        if np.isnan(v)
+        else min(max(int(v), info.min), info.max)
+        if np.isfinite(v)
+        else (info.max if v > 0 else info.min)
+        for v in wide(x)
+    ]
     out = empty(x.size, to)
     constants = {"TO": ML_TYPES[to], "BLOCK": 64}
-    return Run(float_to_integer, (mimw.cdiv(x.size, 64),), (x, out, x.size), [(out, exact(np.array(want, DTYPES[to])))], constants)
+    return Run(
+        float_to_integer,
+        (mimw.cdiv(x.size, 64),),
+        (x, out, x.size),
+        [(out, exact(np.array(want, DTYPES[to])))],
+        constants,
+    )
 
 
 @mimw.kernel
@@ -161,8 +229,23 @@ def integer_to_float(x_ptr, out_ptr, n, BLOCK: ml.constexpr):
     ml.store(out_ptr + offs, ml.load(x_ptr + offs, mask=mask).to(out_ptr.dtype.element_ty), mask=mask)
 
 
-@zoo(*[{"fmt": a, "to": b} for a, b in (("i32", "f32"), ("i64", "f32"), ("u64", "f64"), ("i8", "f16"), ("u32", "bf16"), ("i64", "bf16"),
-                                         ("i16", "e5m2"), ("u8", "e4m3"), ("i32", "f16"), ("u64", "f32"))])  # fmt: skip
+@zoo(
+    *[
+        {"fmt": a, "to": b}
+        for a, b in (
+            ("i32", "f32"),
+            ("i64", "f32"),
+            ("u64", "f64"),
+            ("i8", "f16"),
+            ("u32", "bf16"),
+            ("i64", "bf16"),
+            ("i16", "e5m2"),
+            ("u8", "e4m3"),
+            ("i32", "f16"),
+            ("u64", "f32"),
+        )
+    ]
+)
 def integer_to_float_case(rng: Any, fmt: str, to: str) -> Run:
     n = 200
     x, out = data(rng, n, fmt), empty(n, to)
@@ -171,7 +254,9 @@ def integer_to_float_case(rng: Any, fmt: str, to: str) -> Run:
         want = x.astype(DTYPES[to])
     else:
         # One rounding of the exact integer: float64 holds those up to 2^53, of larger ones the cut bits only break ties.
-        jam = [float(int(v)) if abs(int(v)) < 2**53 else float(int(v) >> 12 << 12 | (int(v) & 4095 != 0) << 12) for v in x]
+        jam = [
+            float(int(v)) if abs(int(v)) < 2**53 else float(int(v) >> 12 << 12 | (int(v) & 4095 != 0) << 12) for v in x
+        ]
         want = from_codes(encode(np.array(jam), to), to)
     return Run(integer_to_float, (2,), (x, out, n), [(out, exact(want))], {"BLOCK": 128})
 
@@ -186,7 +271,12 @@ def bitcasts(x_ptr, out_ptr, back_ptr, n, TO: ml.constexpr, BLOCK: ml.constexpr)
     ml.store(back_ptr + offs, bits.to(x.dtype, bitcast=True), mask=mask)
 
 
-@zoo(*[{"fmt": a, "to": b} for a, b in (("f32", "i32"), ("bf16", "u16"), ("f64", "u64"), ("e4m3", "u8"), ("f16", "bf16"), ("e5m2", "i8"))])
+@zoo(
+    *[
+        {"fmt": a, "to": b}
+        for a, b in (("f32", "i32"), ("bf16", "u16"), ("f64", "u64"), ("e4m3", "u8"), ("f16", "bf16"), ("e5m2", "i8"))
+    ]
+)
 def bitcasts_case(rng: Any, fmt: str, to: str) -> Run:
     n = 130
     x = data(rng, n, fmt)
@@ -220,8 +310,8 @@ def from_f64_case(rng: Any, to: str) -> Run:
     # Half a unit plus a little that f32 does not see: rounding through f32 would tie.
     base = rng.integers(1, 1 << 10, 200) * 2.0
     unit = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}[to]
-    x = (1 + np.round(base % 64) * unit / 2 + rng.choice([0, 2.0**-45, -(2.0**-45)], 200)) * 2.0 ** rng.integers(-8, 8, 200)
+    x = (1 + np.round(base % 64) * unit / 2 + rng.choice([0, 2.0**-45, -(2.0**-45)], 200)) * 2.0 ** rng.integers(
+        -8, 8, 200
+    )
     want = x.astype(np.float32) if to == "f32" else from_codes(encode(x, to), to)
     return _convert(array(x, "f64"), want, to, block=256)
-
-

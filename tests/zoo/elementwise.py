@@ -9,8 +9,22 @@ import numpy as np
 import mimw
 import mimw.language as ml
 from tests.zoo.registry import (
-    DTYPES, FLOATS, INTS, Run, array, data, each, empty, exact, is_float, near, randoms, sizes, wide, zoo,
-)  # fmt: skip
+    DTYPES,
+    FLOATS,
+    INTS,
+    Run,
+    array,
+    data,
+    each,
+    empty,
+    exact,
+    is_float,
+    near,
+    randoms,
+    sizes,
+    wide,
+    zoo,
+)
 
 BLOCK = 128
 
@@ -22,7 +36,9 @@ def grid_of(n: int, block: int = BLOCK) -> tuple[int, ...]:
 def rounded(value: Any, dtype: str) -> Any:
     """float64 values in `dtype`, as if computed there (f16 and bf16 through one f32 rounding, which is innocuous for one + - * /)."""
     with np.errstate(all="ignore"):
-        return value.astype(DTYPES[dtype]) if dtype in ("f32", "f64") else value.astype(np.float32).astype(DTYPES[dtype])
+        return (
+            value.astype(DTYPES[dtype]) if dtype in ("f32", "f64") else value.astype(np.float32).astype(DTYPES[dtype])
+        )
 
 
 @mimw.kernel
@@ -38,7 +54,13 @@ def arithmetic(x_ptr, y_ptr, add_ptr, sub_ptr, mul_ptr, neg_ptr, abs_ptr, n, BLO
     ml.store(abs_ptr + offs, ml.abs(x), mask=mask)
 
 
-@zoo(*each("dtype", (*FLOATS, *INTS), n=200), dict(dtype="f32", n=1), dict(dtype="f16", n=1000), dict(dtype="i8", n=33), sm80=True)
+@zoo(
+    *each("dtype", (*FLOATS, *INTS), n=200),
+    {"dtype": "f32", "n": 1},
+    {"dtype": "f16", "n": 1000},
+    {"dtype": "i8", "n": 33},
+    sm80=True,
+)
 def arithmetic_case(rng: Any, dtype: str, n: int) -> Run:
     x, y = data(rng, n, dtype), data(rng, n, dtype)
     outs = [empty(n, dtype) for _ in range(5)]
@@ -48,7 +70,13 @@ def arithmetic_case(rng: Any, dtype: str, n: int) -> Run:
     else:
         with np.errstate(all="ignore"):
             want = [x + y, x - y, x * y, np.negative(x), np.abs(x)]
-    return Run(arithmetic, grid_of(n), (x, y, *outs, n), [(o, exact(w)) for o, w in zip(outs, want, strict=True)], {"BLOCK": BLOCK})
+    return Run(
+        arithmetic,
+        grid_of(n),
+        (x, y, *outs, n),
+        [(o, exact(w)) for o, w in zip(outs, want, strict=True)],
+        {"BLOCK": BLOCK},
+    )
 
 
 @mimw.kernel
@@ -81,7 +109,13 @@ def bitwise_case(rng: Any, dtype: str, n: int) -> Run:
     x, y = data(rng, n, dtype), data(rng, n, dtype)
     outs = [empty(n, dtype) for _ in range(4)]
     want = [x & y, x | y, x ^ y, ~x]
-    return Run(bitwise, grid_of(n), (x, y, *outs, n), [(o, exact(w)) for o, w in zip(outs, want, strict=True)], {"BLOCK": BLOCK})
+    return Run(
+        bitwise,
+        grid_of(n),
+        (x, y, *outs, n),
+        [(o, exact(w)) for o, w in zip(outs, want, strict=True)],
+        {"BLOCK": BLOCK},
+    )
 
 
 @mimw.kernel
@@ -103,9 +137,12 @@ def shifts_case(rng: Any, dtype: str, n: int) -> Run:
     want_right = [int(v) >> int(c) for v, c in zip(x, count, strict=True)]
     unsigned = np.array(want_left, f"uint{bits}").view(DTYPES[dtype])
     return Run(
-        shifts, (1,), (x, count, left, right), [(left, exact(unsigned)), (right, exact(np.array(want_right, DTYPES[dtype])))],
+        shifts,
+        (1,),
+        (x, count, left, right),
+        [(left, exact(unsigned)), (right, exact(np.array(want_right, DTYPES[dtype])))],
         {"BLOCK": n},
-    )  # fmt: skip
+    )
 
 
 @mimw.kernel
@@ -177,9 +214,12 @@ def float_division_case(rng: Any, dtype: str, n: int) -> Run:
     fast, right = empty(n, dtype), empty(n, dtype)
     q = wide(x) / wide(y)
     return Run(
-        float_division, grid_of(n), (x, y, fast, right, n),
-        [(fast, near(q, 2.5) if dtype == "f32" else exact(q)), (right, exact(q))], {"BLOCK": BLOCK},
-    )  # fmt: skip
+        float_division,
+        grid_of(n),
+        (x, y, fast, right, n),
+        [(fast, near(q, 2.5) if dtype == "f32" else exact(q)), (right, exact(q))],
+        {"BLOCK": BLOCK},
+    )
 
 
 @mimw.kernel
@@ -323,14 +363,19 @@ def fused_multiply_add_case(rng: Any, dtype: str, n: int) -> Run:
 
     x, y, z = (array(rng.integers(-999, 999, n) / 256, dtype) for _ in range(3))
     # The exact result: small numbers with few bits, so that f64 holds it; one rounding is left.
-    true = [float(Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))) for a, b, c in zip(x, y, z, strict=True)]
+    true = [
+        float(Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))) for a, b, c in zip(x, y, z, strict=True)
+    ]
     want = np.array(true)
     bound = np.abs(wide(x) * wide(y)) * 2.0 ** -(11 if dtype == "f16" else 24)
     out, contracted = empty(n, dtype), empty(n, dtype)
     return Run(
-        fused_multiply_add, grid_of(n), (x, y, z, out, contracted, n),
-        [(out, exact(want)), (contracted, near(want, 0.5, bound, engines_bitwise=True))], {"BLOCK": BLOCK},
-    )  # fmt: skip
+        fused_multiply_add,
+        grid_of(n),
+        (x, y, z, out, contracted, n),
+        [(out, exact(want)), (contracted, near(want, 0.5, bound, engines_bitwise=True))],
+        {"BLOCK": BLOCK},
+    )
 
 
 @mimw.kernel
@@ -374,10 +419,18 @@ def exponentials_special_case(rng: Any) -> Run:
     inf, nan = np.inf, np.nan
     e = np.exp(1.0)
     want = [
-        [1, inf, 0, nan, e, inf, 0], [1, inf, 0, nan, 2, inf, 0],
-        [-inf, inf, nan, nan, 0, np.log(1000.0), nan], [0, inf, nan, nan, 1, np.sqrt(1000.0), nan],
-    ]  # fmt: skip
-    return Run(exponentials_special, (1,), (x, *outs), [(o, near(np.array(w), 4)) for o, w in zip(outs, want, strict=True)], {"BLOCK": 7})
+        [1, inf, 0, nan, e, inf, 0],
+        [1, inf, 0, nan, 2, inf, 0],
+        [-inf, inf, nan, nan, 0, np.log(1000.0), nan],
+        [0, inf, nan, nan, 1, np.sqrt(1000.0), nan],
+    ]
+    return Run(
+        exponentials_special,
+        (1,),
+        (x, *outs),
+        [(o, near(np.array(w), 4)) for o, w in zip(outs, want, strict=True)],
+        {"BLOCK": 7},
+    )
 
 
 @mimw.kernel
@@ -397,7 +450,13 @@ def logarithms_case(rng: Any, n: int) -> Run:
     x = array(np.exp(rng.standard_normal(n) * 10), "f32")
     a = wide(x)
     outs = [empty(n, "f32") for _ in range(5)]
-    want = [near(np.log(a), 4, 2.0**-21), near(np.log2(a), 4, 2.0**-22), near(np.sqrt(a), 2.5), exact(np.sqrt(a)), near(1 / np.sqrt(a), 2.5)]
+    want = [
+        near(np.log(a), 4, 2.0**-21),
+        near(np.log2(a), 4, 2.0**-22),
+        near(np.sqrt(a), 2.5),
+        exact(np.sqrt(a)),
+        near(1 / np.sqrt(a), 2.5),
+    ]
     return Run(logarithms, grid_of(n), (x, *outs, n), list(zip(outs, want, strict=True)), {"BLOCK": BLOCK})
 
 
@@ -453,10 +512,17 @@ def rounding(x_ptr, floor_ptr, ceil_ptr, n, BLOCK: ml.constexpr):
 
 @zoo(*each("dtype", ("f32", "f64"), n=97))
 def rounding_case(rng: Any, dtype: str, n: int) -> Run:
-    x = array(np.concatenate([[0.0, -0.0, 0.5, -0.5, np.inf, -np.inf, np.nan, 2.0**40, -1.0], rng.standard_normal(n - 9) * 9]), dtype)
+    x = array(
+        np.concatenate(
+            [[0.0, -0.0, 0.5, -0.5, np.inf, -np.inf, np.nan, 2.0**40, -1.0], rng.standard_normal(n - 9) * 9]
+        ),
+        dtype,
+    )
     outs = [empty(n, dtype), empty(n, dtype)]
     want = [np.floor(wide(x)), np.ceil(wide(x))]
-    return Run(rounding, grid_of(n), (x, *outs, n), [(o, exact(w)) for o, w in zip(outs, want, strict=True)], {"BLOCK": BLOCK})
+    return Run(
+        rounding, grid_of(n), (x, *outs, n), [(o, exact(w)) for o, w in zip(outs, want, strict=True)], {"BLOCK": BLOCK}
+    )
 
 
 @mimw.kernel
@@ -508,5 +574,3 @@ def promotion_case(rng: Any, n: int) -> Run:
         want_i = a.astype(np.uint16) * b + np.uint16(3)
     want_f = rounded(wide(h) * a.astype(np.float64), "f16")
     return Run(promotion, (1,), (a, b, h, i, f), [(i, exact(want_i)), (f, exact(want_f))], {"BLOCK": n})
-
-

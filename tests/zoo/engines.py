@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mimw.compiler import compile_kernel
-from mimw.sim.ptx import run_ptx
+from mimw.sim.ptx.run import run_ptx
 from mimw.target import get_target
 from tests.zoo.registry import DTYPES, Run, dtype_name, report, root
 
@@ -28,7 +28,9 @@ def compile_run(run: Run, target: str, *, assembled: bool = False) -> tuple[Any,
     values, given = kernel.bind(run.args, {**run.constants, **run.options})
     special = kernel.specialise(values)
     options = kernel._options(given)
-    compiled = compile_kernel(kernel.fn, kernel.signature(special, values), get_target(target), options, assembled=assembled)
+    compiled = compile_kernel(
+        kernel.fn, kernel.signature(special, values), get_target(target), options, assembled=assembled
+    )
     return compiled, [v for key, v in zip(special, values, strict=True) if key[0] != "c"]
 
 

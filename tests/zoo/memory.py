@@ -31,8 +31,22 @@ def masked_other(x_ptr, out_ptr, n, m, BLOCK: ml.constexpr):
     ml.store(out_ptr + offs, x, mask=offs < m)
 
 
-@zoo(*[{"n": n, "m": m, "dtype": d} for n, m, d in ((0, 5, "i32"), (0, 0, "f16"), (5, 96, "u8"), (96, 33, "f32"), (31, 96, "bf16"), (95, 1, "f64"),
-                                                    (64, 64, "e5m2"), (40, 90, "i64"))], sm80=True)  # fmt: skip
+@zoo(
+    *[
+        {"n": n, "m": m, "dtype": d}
+        for n, m, d in (
+            (0, 5, "i32"),
+            (0, 0, "f16"),
+            (5, 96, "u8"),
+            (96, 33, "f32"),
+            (31, 96, "bf16"),
+            (95, 1, "f64"),
+            (64, 64, "e5m2"),
+            (40, 90, "i64"),
+        )
+    ],
+    sm80=True,
+)
 def masked_other_case(rng: Any, n: int, m: int, dtype: str) -> Run:
     x, out = data(rng, n, dtype), empty(96, dtype)
     want = np.array(out)
@@ -78,7 +92,13 @@ def grid_stride_copy(x_ptr, out_ptr, n, BLOCK: ml.constexpr):
         ml.store(out_ptr + offs, ml.load(x_ptr + offs, mask=offs < n), mask=offs < n)
 
 
-@zoo(*[{"n": n, "dtype": d} for n, d in ((0, "f32"), (1, "i8"), (1000, "bf16"), (1003, "u8"), (2000, "f16"), (1777, "i64"))], sm80=True)
+@zoo(
+    *[
+        {"n": n, "dtype": d}
+        for n, d in ((0, "f32"), (1, "i8"), (1000, "bf16"), (1003, "u8"), (2000, "f16"), (1777, "i64"))
+    ],
+    sm80=True,
+)
 def grid_stride_copy_case(rng: Any, n: int, dtype: str) -> Run:
     x, out = data(rng, n, dtype), empty(n, dtype)
     return Run(grid_stride_copy, (3,), (x, out, n), [(out, exact(x))], {"BLOCK": 128})
@@ -104,7 +124,12 @@ def misaligned_copy(x_ptr, out_ptr, n, BLOCK: ml.constexpr):
     ml.store(out_ptr + offs, ml.load(x_ptr + offs, mask=offs < n), mask=offs < n)
 
 
-@zoo(*[{"a": a, "b": b, "dtype": d} for a, b, d in ((1, 0, "f32"), (0, 3, "i8"), (1, 1, "bf16"), (5, 2, "u8"), (1, 0, "f64"))])
+@zoo(
+    *[
+        {"a": a, "b": b, "dtype": d}
+        for a, b, d in ((1, 0, "f32"), (0, 3, "i8"), (1, 1, "bf16"), (5, 2, "u8"), (1, 0, "f64"))
+    ]
+)
 def misaligned_copy_case(rng: Any, a: int, b: int, dtype: str) -> Run:
     n = 272
     x, out = data(rng, n, dtype, offset=a), empty(n, dtype, offset=b)
@@ -121,12 +146,20 @@ def strided_copy(x_ptr, out_ptr, rows, cols, sxr, sxc, sor, soc, ROWS: ml.conste
 
 
 SHAPES = [
-    dict(shape=(1, 1), tile=(1, 1)), dict(shape=(31, 33), tile=(32, 32)), dict(shape=(7, 96), tile=(3, 96)), dict(shape=(33, 127), tile=(31, 64)),
-    dict(shape=(50, 192), tile=(16, 176)), dict(shape=(3, 1000), tile=(2, 1000)), dict(shape=(0, 9), tile=(4, 16)),
-]  # fmt: skip
+    {"shape": (1, 1), "tile": (1, 1)},
+    {"shape": (31, 33), "tile": (32, 32)},
+    {"shape": (7, 96), "tile": (3, 96)},
+    {"shape": (33, 127), "tile": (31, 64)},
+    {"shape": (50, 192), "tile": (16, 176)},
+    {"shape": (3, 1000), "tile": (2, 1000)},
+    {"shape": (0, 9), "tile": (4, 16)},
+]
 
 
-@zoo(*[dict(s, dtype=d) for s, d in zip(SHAPES, ("f32", "bf16", "i8", "f16", "f32", "i16", "f64"), strict=True)], sm80=True)
+@zoo(
+    *[dict(s, dtype=d) for s, d in zip(SHAPES, ("f32", "bf16", "i8", "f16", "f32", "i16", "f64"), strict=True)],
+    sm80=True,
+)
 def rows_copy_case(rng: Any, shape: tuple[int, int], tile: tuple[int, int], dtype: str) -> Run:
     rows, cols = shape
     x = data(rng, shape, dtype, strides=(cols + 5, 1))
@@ -136,7 +169,10 @@ def rows_copy_case(rng: Any, shape: tuple[int, int], tile: tuple[int, int], dtyp
     return Run(strided_copy, grid, args, [(out, exact(x))], {"ROWS": tile[0], "COLS": tile[1]})
 
 
-@zoo(*[dict(s, dtype=d) for s, d in zip(SHAPES, ("i8", "f16", "f32", "bf16", "i64", "u8", "f32"), strict=True)], sm80=True)
+@zoo(
+    *[dict(s, dtype=d) for s, d in zip(SHAPES, ("i8", "f16", "f32", "bf16", "i64", "u8", "f32"), strict=True)],
+    sm80=True,
+)
 def transpose_copy_case(rng: Any, shape: tuple[int, int], tile: tuple[int, int], dtype: str) -> Run:
     rows, cols = shape
     x = data(rng, shape, dtype, strides=(1, max(rows, 1)))
@@ -179,14 +215,26 @@ def gather_rows(table_ptr, index_ptr, out_ptr, rows, width, ROWS: ml.constexpr, 
     ml.store(out_ptr + r[:, None] * width + c[None, :], x, mask=(r < rows)[:, None] & (c < width)[None, :])
 
 
-@zoo(*[{"rows": r, "width": w, "index": i} for r, w, i in ((1, 1, "i32"), (19, 33, "i64"), (40, 100, "i32"), (0, 8, "i32"))], sm80=True)
+@zoo(
+    *[
+        {"rows": r, "width": w, "index": i}
+        for r, w, i in ((1, 1, "i32"), (19, 33, "i64"), (40, 100, "i32"), (0, 8, "i32"))
+    ],
+    sm80=True,
+)
 def gather_rows_case(rng: Any, rows: int, width: int, index: str) -> Run:
     table = data(rng, (11, width), "f16")
     chosen = array(rng.integers(-1, 11, rows), index)
     out = empty((rows, width), "f16")
     want = np.where((np.array(chosen) >= 0)[:, None], table[np.maximum(chosen, 0)], 0).astype(np.float16)
     args = (table, chosen, out, rows, width)
-    return Run(gather_rows, (mimw.cdiv(rows, 16),), args, [(out, exact(want))], {"ROWS": 16, "COLS": mimw.next_power_of_2(width)})
+    return Run(
+        gather_rows,
+        (mimw.cdiv(rows, 16),),
+        args,
+        [(out, exact(want))],
+        {"ROWS": 16, "COLS": mimw.next_power_of_2(width)},
+    )
 
 
 @mimw.kernel
@@ -384,5 +432,3 @@ def cache_hints_case(rng: Any, n: int) -> Run:
     x, out = data(rng, 2 * n, "i32"), empty(2 * n, "i32")
     with np.errstate(all="ignore"):
         return Run(cache_hints, (2,), (x, out), [(out, exact(x * np.int32(3)))], {"BLOCK": n})
-
-

@@ -39,7 +39,14 @@ DTYPES: dict[str, Any] = {
 INTS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 FLOATS = ("f16", "bf16", "f32", "f64")
 # Mantissa bits without the leading one, and the exponent of the smallest normal number.
-_FORMAT = {"f16": (10, -14), "bf16": (7, -126), "f32": (23, -126), "f64": (52, -1022), "e4m3": (3, -6), "e5m2": (2, -14)}
+_FORMAT = {
+    "f16": (10, -14),
+    "bf16": (7, -126),
+    "f32": (23, -126),
+    "f64": (52, -1022),
+    "e4m3": (3, -6),
+    "e5m2": (2, -14),
+}
 
 
 def dtype_name(x: Any) -> str:
