@@ -13,7 +13,7 @@ from mimw.codegen.machine import Imm
 _TOKEN = re.compile(
     r"0[fF][0-9a-fA-F]{8}(?!\w)|0[dD][0-9a-fA-F]{16}(?!\w)|0[xX][0-9a-fA-F]+U?|0[bB][01]+U?"
     r"|\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+U?"
-    r"|[%$._A-Za-z][\w$%]*(?:(?:::|\.)[\w$%]+)*|\"[^\"]*\"|[^\s]"
+    r"|\.[A-Za-z_]\w*|[%$_A-Za-z][\w$%]*(?:(?:::|\.)[\w$%]+)*|\"[^\"]*\"|[^\s]"
 )
 _BLOCK_COMMENT = re.compile(r"/\*.*?\*/", re.S)
 

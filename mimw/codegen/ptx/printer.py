@@ -153,16 +153,16 @@ def _declarations(fn: FlatFunction) -> list[str]:
     dense = {
         key: len(numbers) for key, numbers in ranges.items() if max(numbers) == len(numbers) - 1 and len(numbers) > 1
     }
-    lines = [f"\t.reg .{cls} {prefix}<{count}>;\n" for (cls, prefix), count in dense.items()]
+    lines = [f"\t.reg .{cls} {prefix}<{count}>;\n" for (cls, prefix), count in sorted(dense.items())]
     others: dict[str, list[str]] = {}
     for reg in fn.regs:
         found = _NUMBERED.match(reg.name)
         if found is None or (reg.cls, found[1]) not in dense:
             others.setdefault(reg.cls, []).append(reg.name)
-    for cls, names in others.items():
+    for cls, names in sorted(others.items()):
         for i in range(0, len(names), 16):
             lines.append(f"\t.reg .{cls} {', '.join(names[i : i + 16])};\n")
-    return sorted(lines)
+    return lines
 
 
 # --- entries

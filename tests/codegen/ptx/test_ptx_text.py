@@ -148,6 +148,10 @@ def test_guards_labels_and_branches() -> None:
     assert (label.name, label.pragma) == ("L1", "nounroll")
 
 
+def test_directives_without_spaces() -> None:
+    assert body_of("{.reg.b32 t;mov.b32 t,1;}").regs[-1].cls == "b32"
+
+
 def test_branch_table() -> None:
     fn = body_of("ts: .branchtargets A, B;\nbrx.idx %r0, ts;\nA: ret;\nB: ret;")
     assert fn.tables == {"ts": ["A", "B"]}
@@ -318,7 +322,7 @@ def test_printed_text() -> None:
         ".visible .entry k(\n\t.param .align 64 .b8 tm[128],\n\t.param .u64 .ptr .global .align 16 P,\n"
         "\t.param .u32 n\n)\n"
         ".reqntid 128, 1, 1\n.minnctapersm 1\n.explicitcluster\n{\n"
-        "\t.reg .b32 %i, %tid_0;\n\t.reg .f32 %acc_<3>;\n\t.reg .f32 %row_max;\n\t.reg .pred %p0;\n"
+        "\t.reg .f32 %acc_<3>;\n\t.reg .b32 %i, %tid_0;\n\t.reg .f32 %row_max;\n\t.reg .pred %p0;\n"
         "\t.shared .align 8 .b8 bars[64];\n\n"
         "\t// x = load(p)\n\t.loc 1 3 5\n\tmov.u32 %tid_0, %tid.x;\n\tmov.b32 %i, 0;\n"
         '\t.pragma "nounroll";\nL1_loop:\n\t.loc 1 4 5\n\tsetp.lt.s32 %p0|_, %i, %tid_0;\n'
@@ -398,11 +402,56 @@ __global__ void mixed(__half2* a, __nv_bfloat16* b, double* d, long long* l, int
 """
 
 
+INTRINSICS = r"""
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_pipeline.h>
+__global__ void whole(unsigned* u, unsigned long long* l, float* x, double* d) {
+  int i = threadIdx.x, all;
+  u[i] = __popc(u[i]) + __clz(u[i]) + __ffs(u[i]) + __funnelshift_l(u[i], u[i + 1], 3)
+       + __byte_perm(u[i], u[i + 1], 0x1234)
+       + __umulhi(u[i], 7) + __dp4a((int)u[i], (int)u[i + 1], 3) + __vadd2(u[i], u[i + 1])
+       + __reduce_add_sync(~0u, u[i])
+       + __match_any_sync(~0u, u[i]) + __usad(u[i], 1, 2) + __match_all_sync(~0u, u[i], &all) + all
+       + __syncthreads_count(i & 1)
+       + __syncthreads_or(i) + clock() + __activemask() + __shfl_up_sync(~0u, i, 1) + __shfl_down_sync(~0u, i, 2, 8);
+  x[i] = __ldg(x + i) + __ldcs(x + i + 1) + __ldcg(x + i + 2) + rsqrtf(x[i]) + __fdividef(x[i], 3.f)
+       + sqrtf(x[i]) + tanhf(x[i])
+       + powf(x[i], 1.3f) + __saturatef(x[i]) + rintf(x[i]) + copysignf(x[i], -1.f) + __fmaf_rz(x[i], 2.f, 3.f);
+  __stcs(x + i, 3.f);
+  atomicAdd(x, 1.f); atomicMax((int*)u, 3); atomicCAS(l, 1ull, 2ull);
+  atomicExch(u, 3u); atomicInc(u, 4u); atomicAdd(d, 1.0);
+  __threadfence(); __threadfence_block(); __threadfence_system(); __syncwarp(); __nanosleep(20);
+  d[i] = fma(d[i], 2.0, 1.0) + floor(d[i]) + (double)l[i] + __double2int_rz(d[i]);
+  l[i] = l[i] / 3 + __umul64hi(l[i], 7) + (unsigned long long)d[i] + __ffsll(l[i]);
+  short s = (short)u[i];
+  u[i + 2] = s * s + (char)u[i] + (s >> 2) + (unsigned char)(s * 3);
+  __shared__ int buf[512];
+  __pipeline_memcpy_async(buf + i * 4, u + i * 4, 16);
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  reinterpret_cast<int4*>(u)[i] = reinterpret_cast<int4*>(buf)[i];
+}
+__global__ void halves(__half* h, __nv_bfloat16* b, __half2* h2, __nv_bfloat162* b2) {
+  int i = threadIdx.x;
+  h[i] = hexp(h[i]) + hsqrt(h[i]) + __hmax(h[i], h[i + 1])
+       + __float2half_rz(2.f * i) + __hfma_relu(h[i], h[i], h[i]);
+  b[i] = hexp(b[i]) + __hmin(b[i], b[i + 1]) * b[i] - hlog(b[i]);
+  h2[i] = __hmax2_nan(h2[i], h2[i + 1]) / h2[i] + h2exp2(h2[i]) + __heq2(h2[i], h2[i + 1]);
+  b2[i] = __hfma2(b2[i], b2[i], b2[i]) + __hge2(b2[i], b2[i + 1]) + __floats2bfloat162_rn(i, i) * b2[i];
+  if (__hbeq2(h2[i], h2[i + 1])) h2[i] = __hneg2(h2[i]);
+  atomicAdd(h2, h2[3]);
+  atomicAdd(b2, b2[3]);
+}
+"""
+
+
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc on this machine")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-def test_text_of_nvcc(arch: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cuda", [CUDA, INTRINSICS], ids=["kernels", "intrinsics"])
+def test_text_of_nvcc(cuda: str, arch: str, tmp_path: Path) -> None:
     source, out = tmp_path / "kernel.cu", tmp_path / "kernel.ptx"
-    source.write_text(CUDA)
+    source.write_text(cuda)
     done = subprocess.run(
         ["nvcc", f"-arch={arch}", "-lineinfo", "-ptx", str(source), "-o", str(out)],
         capture_output=True,
