@@ -15,22 +15,23 @@ from mimw.frontend.source import KernelFunction
 from mimw.frontend.tracer import Tracer
 from mimw.ir.types import DType, MemDescType, PointerType, TensorType
 from mimw.language import semantic
-from mimw.language.core import constexpr, explain, tensor, unwrap
+from mimw.language.core import constexpr, explain, is_tuple, tensor, unwrap
 
+_operators: Any = operator  # its functions are partly untyped
 BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-    ast.MatMult: operator.matmul,
+    ast.Add: _operators.add,
+    ast.Sub: _operators.sub,
+    ast.Mult: _operators.mul,
+    ast.Div: _operators.truediv,
+    ast.FloorDiv: _operators.floordiv,
+    ast.Mod: _operators.mod,
+    ast.Pow: _operators.pow,
+    ast.LShift: _operators.lshift,
+    ast.RShift: _operators.rshift,
+    ast.BitAnd: _operators.and_,
+    ast.BitOr: _operators.or_,
+    ast.BitXor: _operators.xor,
+    ast.MatMult: _operators.matmul,
 }
 UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.USub: operator.neg,
@@ -104,11 +105,10 @@ def allowed_capture(value: Any) -> bool:
         return True
     if isinstance(value, (FunctionType, BuiltinFunctionType, ModuleType, type, KernelFunction, constexpr)):
         return True
-    if isinstance(value, tuple):
-        return all(map(allowed_capture, value))  # pyright: ignore[reportUnknownArgumentType]
-    if hasattr(type(value), "__members__"):  # an enum's member
-        return True
-    return getattr(type(value), "__module__", "").startswith(("mimw.", "typing"))
+    if is_tuple(value):
+        return all(map(allowed_capture, value))
+    cls = scope.class_of(value)
+    return hasattr(cls, "__members__") or cls.__module__.startswith(("mimw.", "typing"))  # the first: an enum's member
 
 
 def visit_binop(t: Tracer, node: ast.BinOp) -> Any:
@@ -216,7 +216,7 @@ def get_attribute(t: Tracer, obj: Any, name: str, node: ast.AST) -> Any:
     if isinstance(obj, tensor) and name in ("value",):
         t.error("unknown-attribute", f"a tile has no attribute {name}", node)
     if not isinstance(obj, (tensor, type)):
-        found = getattr(type(obj), name, None)
+        found = getattr(scope.class_of(obj), name, None)
         if isinstance(found, KernelFunction):
             return BoundKernel(found, obj)
     try:
@@ -292,7 +292,7 @@ def visit_formatted(t: Tracer, node: ast.FormattedValue) -> Any:
             node.value,
             "write ml.device_print('x', x)",
         )
-    shown = {115: str, 114: repr, 97: ascii}.get(node.conversion, lambda v: v)(x)
+    shown: Any = {115: str, 114: repr, 97: ascii}[node.conversion](x) if node.conversion > 0 else x
     spec = "" if node.format_spec is None else t.expr(node.format_spec)
     try:
         return format(shown, spec)

@@ -15,8 +15,11 @@ def prune(function: Function) -> None:
     """Drop dead carried values until there are none; structure and order stay."""
     ops = [op for op in function.walk() if isinstance(op, (ForOp, IfOp, InlinedOp, WhileOp))]
     ops.reverse()  # inner before outer
-    while any([_prune(op) for op in ops]):
-        pass
+    changed = True
+    while changed:
+        changed = False
+        for op in ops:
+            changed |= _prune(op)
 
 
 def _prune(op: OpBase) -> bool:

@@ -12,7 +12,7 @@ from mimw.diagnostics import CompilationError
 from mimw.frontend.expressions import get_attribute, is_constant, iterable
 from mimw.frontend.tracer import Tracer
 from mimw.language import control
-from mimw.language.core import METHODS, constexpr, explain, tensor
+from mimw.language.core import METHODS, constexpr, explain, is_tuple, tensor
 
 
 def construct(t: Tracer, cls: type, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
@@ -36,7 +36,7 @@ def construct(t: Tracer, cls: type, args: list[Any], kwargs: dict[str, Any], nod
 def call_python(t: Tracer, fn: Any, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
     """A plain Python function: run at compile time, on constants only."""
     name = getattr(fn, "__name__", explain(fn))
-    if not isinstance(fn, (FunctionType, BuiltinFunctionType, MethodType)) and not hasattr(fn, "__call__"):
+    if not isinstance(fn, (FunctionType, BuiltinFunctionType, MethodType)) and not callable(fn):
         t.error("not-callable", f"{explain(fn)} is not a function", node)
     if isinstance(fn, BuiltinFunctionType) and fn.__module__ == "builtins" and fn.__name__ not in _PURE:
         t.error("unsupported-call", f"{name}() cannot be called in a kernel", node)
@@ -92,8 +92,8 @@ Special = Callable[[Tracer, list[Any], dict[str, Any], ast.AST], Any]
 
 def _fold(name: str, function: str) -> Special:
     def special(t: Tracer, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
-        if len(args) == 1 and isinstance(args[0], tuple):
-            args = list(args[0])  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        if len(args) == 1 and is_tuple(args[0]):
+            args = list(args[0])
         if kwargs or not args:
             t.error("bad-call", f"{name}() takes values only", node)
         out = args[0]
@@ -124,7 +124,7 @@ def _len(t: Tracer, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> A
 def _isinstance(t: Tracer, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
     if len(args) != 2:
         t.error("bad-call", "isinstance() takes an object and a type", node)
-    classes: tuple[Any, ...] = args[1] if isinstance(args[1], tuple) else (args[1],)
+    classes = args[1] if is_tuple(args[1]) else (args[1],)
     if constexpr in classes and is_constant(args[0]):
         return True
     return isinstance(args[0], tuple(c for c in classes if isinstance(c, type)))

@@ -20,7 +20,7 @@ from mimw.ir.ops.control import (
 )
 from mimw.ir.types import Type, element_of
 from mimw.language import semantic
-from mimw.language.core import tensor
+from mimw.language.core import is_tuple, tensor
 
 RESULT: Key = (0, "")
 """The key of an expression's own result among the slots that merge."""
@@ -105,10 +105,9 @@ _MISSING = object()
 def freeze(edges: list[Edge], values: list[Any], known: set[Key]) -> list[Any]:
     """Values with their records as they were on each edge: copies, but for one record of before that stands on all edges."""
     first = values[0]
-    if all(isinstance(v, tuple) and len(v) == len(first) and type(v) is type(first) for v in values):
+    if is_tuple(first) and first and all(type(v) is type(first) and len(v) == len(first) for v in values):
         columns = [freeze(edges, list(c), known) for c in zip(*values, strict=True)]
-        rows = [list(r) for r in zip(*columns, strict=True)] if columns else [[] for _ in values]
-        return [tuple(r) if type(first) is tuple else type(first)(*r) for r in rows]
+        return [scope.tuple_like(first, row) for row in zip(*columns, strict=True)]
     if (
         scope.is_dataclass(first)
         and all(v is first for v in values)
@@ -119,9 +118,8 @@ def freeze(edges: list[Edge], values: list[Any], known: set[Key]) -> list[Any]:
 
 
 def _frozen(state: State, v: Any) -> Any:
-    if isinstance(v, tuple):
-        parts = [_frozen(state, x) for x in v]  # pyright: ignore[reportUnknownVariableType]
-        return tuple(parts) if type(v) is tuple else type(v)(*parts)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if is_tuple(v):
+        return scope.tuple_like(v, [_frozen(state, x) for x in v])
     if scope.is_dataclass(v):
         fields = {f: _frozen(state, state.slots.get((id(v), f), getattr(v, f))) for f in scope.field_names(v)}
         return scope.new_record(type(v), fields)

@@ -7,7 +7,7 @@ differ are merged into results of the op: a *template* says which leaves are run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Union
 
 from mimw.diagnostics import Loc
@@ -121,7 +121,13 @@ class Edge:
 
 def class_of(x: Any) -> Any:
     """An object's class, untyped: records come from the user."""
-    return type(x)
+    out: Any = type(x)
+    return out
+
+
+def tuple_like(like: tuple[Any, ...], parts: Iterable[Any]) -> Any:
+    """A tuple, or a named tuple of the class of `like`, of these parts."""
+    return tuple(parts) if type(like) is tuple else class_of(like)(*parts)
 
 
 def is_dataclass(x: Any) -> bool:

@@ -40,9 +40,10 @@ class Source:
 
     def loc(self, node: ast.AST, call_site: Loc | None = None) -> Loc:
         """The place of a node in the file."""
-        line: int = node.lineno + self.shift  # type: ignore[attr-defined]
-        col: int = node.col_offset  # type: ignore[attr-defined]
-        end: int = node.end_col_offset if node.end_lineno == node.lineno else 0  # type: ignore[attr-defined]
+        at: Any = node
+        line: int = at.lineno + self.shift
+        col: int = at.col_offset
+        end: int = at.end_col_offset if at.end_lineno == at.lineno else 0
         if not self.ascii:
             col, end = self._characters(line, col), self._characters(line, end)
         return Loc(self.file, line, col + 1, end + 1 if end else 0, call_site)

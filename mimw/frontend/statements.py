@@ -64,9 +64,10 @@ def _assign_field(t: Tracer, target: ast.Attribute, value: Any) -> None:
     if not scope.is_dataclass(obj):
         hint = "make it a dataclass (not frozen); a NamedTuple is changed with _replace"
         t.error("bad-assignment", f"fields of {explain(obj)} cannot be assigned", target, hint)
-    if target.attr not in type(obj).__dataclass_fields__:
+    cls = scope.class_of(obj)
+    if target.attr not in cls.__dataclass_fields__:
         t.error("unknown-attribute", f"{type(obj).__name__} has no field {target.attr}", target)
-    if type(obj).__dataclass_params__.frozen:
+    if cls.__dataclass_params__.frozen:
         t.error(
             "bad-assignment",
             f"{type(obj).__name__} is a frozen dataclass",

@@ -20,7 +20,7 @@ from mimw.ir.builder import Builder, building
 from mimw.ir.core import Argument, Function, Module, Value
 from mimw.ir.ops.control import ReturnOp
 from mimw.ir.types import DType, PointerType
-from mimw.language.core import constexpr, tensor
+from mimw.language.core import constexpr, is_tuple, tensor
 
 _EXPRESSIONS = {**EXPRESSIONS, **CONDITIONS, **CALLS}
 _STATEMENTS = {**STATEMENTS, **LOOPS}
@@ -116,7 +116,7 @@ def _parameters(
     for name in signature:
         if name not in names:
             raise CompilationError("bad-signature", f"{fn.__name__} has no parameter {name}", loc)
-    defaults = dict(zip(reversed(code.co_varnames[: code.co_argcount]), reversed(fn.__defaults__ or ()), strict=False))
+    defaults: dict[str, Any] = dict(zip(reversed(code.co_varnames[: code.co_argcount]), reversed(fn.__defaults__ or ()), strict=False))
     defaults.update(fn.__kwdefaults__ or {})
     arguments: list[Argument] = []
     constants: dict[str, Any] = {}
@@ -149,5 +149,5 @@ class Inline:
     def __call__(self, fn: Any, args: list[Value], loc: Loc) -> list[Value]:
         t = self.tracer
         out = call(t, fn, [tensor(a) for a in args], {}, t.node)
-        items: tuple[Any, ...] = out if isinstance(out, tuple) else (out,)
+        items = out if is_tuple(out) else (out,)
         return [x.value if isinstance(x, tensor) else x for x in items]
