@@ -34,13 +34,17 @@ from typing import Any
 import numpy as np
 
 import mimw.ir.ops  # noqa: F401  (fills the op table)
+from mimw.codegen.ptx.emit import emit_text
 from mimw.ir.core import Module
 from mimw.ir.parser import parse_module
 from mimw.ir.types import DTYPES, F32, F64, DType
 from mimw.ir.verifier import verify
+from mimw.passes import facts, pipeline
+from mimw.sim.ptx.run import run_ptx
 from mimw.sim.tile import SimulationError
 from mimw.sim.tile import run as run_tile
 from mimw.sim.tile.numerics import float_to_int, numpy_dtype, poison, to_float
+from mimw.target import get_target
 
 RUN = Path(__file__).parent / "run"
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]:(\w+)(?:\(([^)]*)\))?(\[[^\]]*\]|\.T)?")
@@ -154,7 +158,25 @@ def run_engine(name: str, module: Module, args: list[Any], grid: tuple[int, ...]
     ENGINES[name](module, args, grid)
 
 
-ENGINES: dict[str, Any] = {"tile": run_tile}
+TARGET = "sm_90a"
+
+
+def compile_text(module: Module, target: str = TARGET) -> tuple[str, int]:
+    """All passes and the emission: (PTX, bytes of shared memory). The module is left as the passes make it."""
+    machine = get_target(target)
+    pipeline.run(module, machine)
+    text = emit_text(module, machine, facts.compute(module.function), {})
+    return text, int(module.function.options.get("shared_bytes", 0))
+
+
+def run_in_ptx(module: Module, args: list[Any], grid: tuple[int, ...]) -> None:
+    """Compile to PTX and execute the text in its simulator."""
+    text, shared = compile_text(module)
+    gx, gy, gz = (*grid, 1, 1)[:3]
+    run_ptx(text, None, (gx, gy, gz), args, shared_bytes=shared)
+
+
+ENGINES: dict[str, Any] = {"tile": run_tile, "ptx": run_in_ptx}
 
 
 # -- running ------------------------------------------------------------------------------------------------------
