@@ -54,9 +54,10 @@ def strides(x) -> tuple[int, ...]:
     return tuple(x.stride()) if hasattr(x, "data_ptr") else tuple(s // x.itemsize for s in x.strides)
 
 
-def matmul(a, b, c, block=(128, 128, 64), group: int = 8, num_warps: int = 4, num_stages: int = 4):
-    """c = a @ b for a: [M, K], b: [K, N], c: [M, N], any strides."""
+def matmul(a, b, c, block=None, group: int = 8, num_warps: int = 4, num_stages: int = 4):
+    """c = a @ b for a: [M, K], b: [K, N], c: [M, N], any strides. A slot holds 128 bytes of each row of a unless `block` says otherwise."""
     (M, K), N = a.shape, b.shape[1]
+    block = block or (128, 128, 128 // a.itemsize)
     grid = (mimw.cdiv(M, block[0]) * mimw.cdiv(N, block[1]),)
     matmul_kernel[grid](
         a, b, c, M, N, K, *strides(a), *strides(b), *strides(c),

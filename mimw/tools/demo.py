@@ -42,7 +42,7 @@ BLOCK = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64}
 
 def demo() -> int:
     """Run it; 0 when every engine agrees with NumPy."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     rng = np.random.default_rng(0)
     m, n, k = 200, 144, 136
     a = rng.standard_normal((m, k)).astype(ml_dtypes.bfloat16)
