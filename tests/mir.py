@@ -35,6 +35,7 @@ import numpy as np
 
 import mimw.ir.ops  # noqa: F401  (fills the op table)
 from mimw.codegen.ptx.emit import emit_text
+from mimw.compiler import StageTimes, assemble_kernel, compile_module
 from mimw.ir.core import Module
 from mimw.ir.parser import parse_module
 from mimw.ir.types import DTYPES, F32, F64, DType
@@ -176,7 +177,40 @@ def run_in_ptx(module: Module, args: list[Any], grid: tuple[int, ...]) -> None:
     run_ptx(text, None, (gx, gy, gz), args, shared_bytes=shared)
 
 
-ENGINES: dict[str, Any] = {"tile": run_tile, "ptx": run_in_ptx}
+def run_on_gpu(module: Module, args: list[Any], grid: tuple[int, ...]) -> None:
+    """Compile for the current CUDA device and launch on copies of the arrays that lie in its memory as here; copy back."""
+    import torch
+
+    major, minor = torch.cuda.get_device_capability()
+    kernel = compile_module(module, get_target(f"sm_{major}{minor}"), {}, StageTimes(), keep_ir=False)
+    assemble_kernel(kernel)
+    roots = {id(r): r for r in (_root(a) for a in args if isinstance(a, np.ndarray))}
+    device: dict[int, Any] = {}
+    for key, r in roots.items():
+        shift = r.ctypes.data % 64  # the same alignment as here
+        device[key] = torch.zeros(r.nbytes + 64, dtype=torch.uint8, device="cuda")[shift : shift + r.nbytes]
+        device[key].copy_(torch.from_numpy(r.reshape(-1).view(np.uint8)))
+    kernel.launch(grid, [_tensor(torch, a, device) if isinstance(a, np.ndarray) else a for a in args])
+    torch.cuda.synchronize()
+    for key, r in roots.items():
+        r.reshape(-1).view(np.uint8)[...] = device[key].cpu().numpy()
+
+
+def _root(array: np.ndarray) -> np.ndarray:
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _tensor(torch: Any, x: np.ndarray, device: dict[int, Any]) -> Any:
+    """The tensor in device memory that corresponds to an array: same dtype, shape, strides, place in its root."""
+    memory = device[id(_root(x))]
+    start = x.ctypes.data - _root(x).ctypes.data
+    items = memory[start : start + (len(memory) - start) // x.itemsize * x.itemsize].view(getattr(torch, x.dtype.name))
+    return torch.as_strided(items, x.shape, [s // x.itemsize for s in x.strides], items.storage_offset())
+
+
+ENGINES: dict[str, Any] = {"tile": run_tile, "ptx": run_in_ptx, "gpu": run_on_gpu}
 
 
 # -- running ------------------------------------------------------------------------------------------------------
