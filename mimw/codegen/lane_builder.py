@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from mimw.codegen.float_bits import encode
 from mimw.codegen.machine import Block, Reg
@@ -64,7 +65,9 @@ class LazyTile(Sequence[Lane]):
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, i: int) -> Lane:  # type: ignore[override]
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return [self.make(k) for k in range(*i.indices(self.count))]
         if not 0 <= i < self.count:
             raise IndexError(i)
         return self.make(i)

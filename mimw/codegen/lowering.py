@@ -16,7 +16,7 @@ from mimw.codegen.machine import Block, Edge, Imm, Reg, Terminator
 from mimw.diagnostics import CompilationError, InternalError, Loc
 from mimw.ir.core import Block as IrBlock
 from mimw.ir.core import Function, OpBase, Value
-from mimw.ir.layout import Layout
+from mimw.ir.layout import Layout, SharedLayout
 from mimw.ir.types import I32, U32, TensorType
 from mimw.target import Target
 
@@ -78,12 +78,13 @@ def refuse(op: OpBase, target: Target, reason: str, hint: str | None = None) -> 
 
 
 class Shared:
-    """A memdesc at run time: the byte address of its first element (u32), its type is the value's."""
+    """A memdesc at run time: the byte address of its first element (u32), and the layout of a buffer whose type has none."""
 
-    __slots__ = ("address",)
+    __slots__ = ("address", "layout")
 
-    def __init__(self, address: Lane) -> None:
+    def __init__(self, address: Lane, layout: SharedLayout | None = None) -> None:
         self.address = address
+        self.layout = layout
 
 
 class Inflight:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from mimw.ir.conversion import plan_conversion
 from mimw.ir.core import OpBase, Value
-from mimw.ir.layout import Layout, reshape
-from mimw.ir.ops.tensor import CatOp, ConvertLayoutOp, ReduceOp, ReshapeOp, ScanOp
+from mimw.ir.layout import Layout
+from mimw.ir.ops.tensor import ConvertLayoutOp, ReduceOp, ScanOp
 from mimw.ir.reduction import ReducePlan, reduce_plan, scan_plan
 from mimw.ir.types import DType, MemDescType, TensorType, element_of
 
@@ -33,34 +33,6 @@ def scratch_bytes(op: OpBase) -> int:
         if layout is None:
             return 0
         return sum(scan_regions(layout, op.axis, op.reverse, _slot_sizes(op.srcs, layout, op.axis)))
-    if isinstance(op, ReshapeOp):
-        return _reshape_bytes(op)
-    if isinstance(op, CatOp):
-        return _cat_bytes(op)
-    return 0
-
-
-def _reshape_bytes(op: ReshapeOp) -> int:
-    src, out = op.src.type, op.result.type
-    if not isinstance(src, TensorType) or not isinstance(out, TensorType) or src.layout is None or out.layout is None:
-        return 0
-    if reshape(src.layout, src.shape, out.shape) is out.layout:
-        return 0
-    return _align(src.numel * element_bits(op.src) // 8)
-
-
-def _cat_bytes(op: CatOp) -> int:
-    a, out = op.a.type, op.result.type
-    if not isinstance(a, TensorType) or not isinstance(out, TensorType) or a.layout is None or out.layout is None:
-        return 0
-    held = set(a.layout.reg_coords())
-    size = a.shape[op.axis]
-    for x in out.layout.reg_coords():
-        half = x[op.axis] >= size
-        if (*x[: op.axis], x[op.axis] - (size if half else 0), *x[op.axis + 1 :]) not in held:
-            return _align(out.numel * element_bits(op.a) // 8)
-    if a.layout.lane != out.layout.lane or a.layout.warp != out.layout.warp or size & (size - 1):
-        return _align(out.numel * element_bits(op.a) // 8)
     return 0
 
 

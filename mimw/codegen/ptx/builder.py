@@ -37,7 +37,7 @@ _F32_OPS = {
 }  # fmt: skip
 _F64_OPS = {
     **{k: v for k, v in _FLOAT_OPS.items() if not k.endswith("nan")},
-    **_ROUND, "div_rn": "div.rn.f64", "sqrt_rn": "sqrt.rn.f64", "rcp_rn": "rcp.rn.f64",
+    **_ROUND, "div_rn": "div.rn.f64", "div_rz": "div.rz.f64", "sqrt_rn": "sqrt.rn.f64", "rcp_rn": "rcp.rn.f64",
 }  # fmt: skip
 _PACKED = frozenset(_FLOAT_OPS)
 _NORMALISED = frozenset(("add", "sub", "mul", "shl", "neg", "not", "abs", "div"))
@@ -158,7 +158,11 @@ class PtxBuilder(LaneBuilder):
         """The lane copied into a register that nobody else has (for results that are written in place)."""
         cls = register_class(lane.dtype)
         reg = Reg(cls, self.hint)
-        source = self.operand(lane) if cls not in ("pred", "b16") or lane.reg is not None else Imm(-lane.off if cls == "pred" else lane.off)
+        source = (
+            self.operand(lane)
+            if cls not in ("pred", "b16") or lane.reg is not None
+            else Imm(-lane.off if cls == "pred" else lane.off)
+        )
         self.block.insts.append(Inst(f"mov.{cls}", [reg, source], 1, self.loc))
         return reg
 
@@ -195,7 +199,11 @@ class PtxBuilder(LaneBuilder):
         first = lanes[0]
         count = len(lanes)
         bits = bits_of(first.dtype)
-        if first.part == 0 and first.reg is not None and all(x.reg is first.reg and x.part == i for i, x in enumerate(lanes)):
+        if (
+            first.part == 0
+            and first.reg is not None
+            and all(x.reg is first.reg and x.part == i for i, x in enumerate(lanes))
+        ):
             return first.reg
         if all(x.reg is None for x in lanes):
             mask = (1 << bits) - 1
@@ -289,7 +297,9 @@ class PtxBuilder(LaneBuilder):
         opcode = _FLOAT_OPS[prim].replace("{f}", dtype.name + "x2")
         if dtype is BF16 and not self.has_bf16 and prim in ("add", "sub", "mul"):
             one, minus_one, minus_zero = (self.register(Lane(U32, None, x * 0x10001)) for x in (0x3F80, 0xBF80, 0x8000))
-            regs = {"add": [regs[0], one, regs[-1]], "sub": [regs[-1], minus_one, regs[0]], "mul": [*regs, minus_zero]}[prim]
+            regs = {"add": [regs[0], one, regs[-1]], "sub": [regs[-1], minus_one, regs[0]], "mul": [*regs, minus_zero]}[
+                prim
+            ]
             opcode = "fma.rn.bf16x2"
         return self.halves(self._reg_of(self.pure(opcode, U32, regs, uniform)), dtype, uniform)
 
@@ -482,7 +492,9 @@ class PtxBuilder(LaneBuilder):
 
         def make() -> Lane:
             reg = Reg("b64", "desc")
-            self.block.insts.append(Inst("mov.b64", [reg, Vec([low, self.register(Lane(U32, None, high))])], 1, self.loc))
+            self.block.insts.append(
+                Inst("mov.b64", [reg, Vec([low, self.register(Lane(U32, None, high))])], 1, self.loc)
+            )
             return Lane(U64, reg)
 
         return self._reg_of(self.once(("pair64", low, high), make))
@@ -539,7 +551,14 @@ class PtxBuilder(LaneBuilder):
         return Addr(lane.reg, wrap_int(lane.off, I32) if space == "shared" else lane.off)
 
     def load(
-        self, space: str, dtype: Element, address: Lane, count: int, guard: Lane | None, other: Tile | None, how: str = ""
+        self,
+        space: str,
+        dtype: Element,
+        address: Lane,
+        count: int,
+        guard: Lane | None,
+        other: Tile | None,
+        how: str = "",
     ) -> list[Lane]:
         bits = bits_of(dtype)
         if guard is not None and guard.reg is None and not guard.off:

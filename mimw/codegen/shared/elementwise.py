@@ -11,8 +11,11 @@ from typing import Any
 
 from mimw.codegen.lane_builder import Lane, LaneBuilder, LazyTile, Tile
 from mimw.codegen.lowering import Lowering, lowers
+from mimw.codegen.shared import functions
 from mimw.codegen.shared.casts import cast, cast_tile
-from mimw.ir.types import F32, I1, DType, element_of
+from mimw.codegen.shared.remainder import remainder
+from mimw.diagnostics import CompilationError
+from mimw.ir.types import F32, F64, I1, DType, element_of
 
 Rule = Callable[[LaneBuilder, DType, tuple[Lane, ...]], Lane]
 
@@ -41,11 +44,20 @@ def primitive(prim: str) -> Rule:
             return b.op("and" if prim == "min" else "or", I1, *args)
         if dtype.kind == "uint" and prim == "abs":
             return args[0]
+        if dtype.bits == 64 and prim in ("minnan", "maxnan"):
+            return _nan_wins(b, prim, dtype, *args)
         if dtype is I1 or b.supports(prim, dtype):
             return b.invert(args[0]) if dtype is I1 and prim == "not" else b.op(prim, dtype, *args)
         return through_f32(b, dtype, args, rule)
 
     return rule
+
+
+def _nan_wins(b: LaneBuilder, prim: str, dtype: DType, x: Lane, y: Lane) -> Lane:
+    """min or max where NaN wins, for a type whose instruction lets it lose."""
+    found = b.op(prim[:3], dtype, x, y)
+    is_nan = b.compare("nan", x, y)
+    return b.select(is_nan, b.op("add", dtype, x, y), found)
 
 
 RULES: dict[str, Rule] = {name: primitive(prim) for name, prim in PRIMITIVES.items()}
@@ -66,6 +78,11 @@ def apply(ctx: Lowering, name: str, dtype: DType, tiles: list[Tile], count: int)
     b = ctx.b
     prim = PRIMITIVES.get(name)
     rule = RULES[name]
+    if dtype is F64 and name.startswith("math.") and prim is None:
+        found = F64_RULES.get(name)
+        if found is None:
+            raise CompilationError("unsupported", f"{name} of f64 is not supported: there is no sequence for it", b.loc)
+        rule = found
     if prim is not None and count % 2 == 0 and b.packs(prim, dtype):
         out: list[Lane] = []
         for i in range(0, count, 2):
@@ -91,6 +108,9 @@ def lower_elementwise(ctx: Lowering, op: Any) -> None:
         rule = RULES[name]
         b = ctx.b
         ctx.set(op.result, LazyTile(count, lambda i: rule(b, I1, tuple(t[i] for t in tiles))))
+        return
+    if name == "arith.rem" and isinstance(dtype, DType) and dtype.kind == "float":
+        ctx.set(op.result, [remainder(ctx, x, y) for x, y in zip(tiles[0], tiles[1], strict=True)])
         return
     ctx.set(op.result, apply(ctx, name, dtype, tiles, count))  # type: ignore[arg-type]
 
@@ -136,43 +156,29 @@ def div(b: LaneBuilder, dtype: DType, args: tuple[Lane, ...]) -> Lane:
     return b.op("div_full" if dtype is F32 else "div_rn", dtype, *args)
 
 
-LOG2E = 1.4426950408889634
-LN2 = 0.6931471805599453
-
-
-def _needs_f32(name: str, prim: str, scale: float = 0.0, after: bool = False) -> None:
-    def rule(b: LaneBuilder, dtype: DType, args: tuple[Lane, ...]) -> Lane:
-        from_f64 = dtype is not F32
-        if from_f64:
-            return f64_rule(name)(b, dtype, args)
-        x = args[0]
-        if scale and not after:
-            x = b.op("mul", F32, x, b.const(F32, scale))
-        x = b.op(prim, F32, x)
-        return b.op("mul", F32, x, b.const(F32, scale)) if after else x
-
-    RULES[name] = rule
-
-
-def f64_rule(name: str) -> Rule:
-    """The double-precision sequence of a function."""
-    from_table = F64_RULES.get(name)
-    if from_table is None:
-        raise NotImplementedError(name)
-    return from_table
-
-
 F64_RULES: dict[str, Rule] = {
     "math.sqrt": lambda b, dtype, args: b.op("sqrt_rn", dtype, *args),
     "math.rsqrt": lambda b, dtype, args: b.op("div_rn", dtype, b.const(dtype, 1.0), b.op("sqrt_rn", dtype, *args)),
+    "math.exp2": lambda b, dtype, args: functions.exp2_f64(b, args[0], natural=False),
+    "math.exp": lambda b, dtype, args: functions.exp2_f64(b, args[0], natural=True),
+    "math.log2": lambda b, dtype, args: functions.log_f64(b, args[0], functions.LOG2E),
+    "math.log": lambda b, dtype, args: functions.log_f64(b, args[0], 1.0),
+    "math.sin": lambda b, dtype, args: functions.sincos_f64(b, args[0], 0),
+    "math.cos": lambda b, dtype, args: functions.sincos_f64(b, args[0], 1),
+    "math.tanh": lambda b, dtype, args: functions.tanh_f64(b, args[0]),
 }
+"""Double-precision sequences, beside the f32 rules of the same names."""
 
-_needs_f32("math.exp2", "ex2_approx")
-_needs_f32("math.exp", "ex2_approx", LOG2E)
-_needs_f32("math.log2", "lg2_approx")
-_needs_f32("math.log", "lg2_approx", LN2, after=True)
-_needs_f32("math.sqrt", "sqrt_approx")
-_needs_f32("math.rsqrt", "rsqrt_approx")
+RULES["math.exp2"] = lambda b, dtype, args: b.op("ex2_approx", F32, *args)
+RULES["math.exp"] = lambda b, dtype, args: b.op("ex2_approx", F32, b.op("mul", F32, args[0], b.const(F32, functions.LOG2E)))
+RULES["math.log2"] = lambda b, dtype, args: b.op("lg2_approx", F32, *args)
+RULES["math.log"] = lambda b, dtype, args: b.op("mul", F32, b.op("lg2_approx", F32, *args), b.const(F32, functions.LN2))
+RULES["math.sqrt"] = lambda b, dtype, args: b.op("sqrt_approx", F32, *args)
+RULES["math.rsqrt"] = lambda b, dtype, args: b.op("rsqrt_approx", F32, *args)
+RULES["math.sin"] = lambda b, dtype, args: functions.sincos_f32(b, args[0], 0)
+RULES["math.cos"] = lambda b, dtype, args: functions.sincos_f32(b, args[0], 1)
+RULES["math.tanh"] = lambda b, dtype, args: functions.tanh_f32(b, args[0])
+RULES["math.erf"] = lambda b, dtype, args: functions.erf_f32(b, args[0])
 
 for _name in (*RULES,):
     lowers(_name)(lower_elementwise)

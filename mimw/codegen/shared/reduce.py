@@ -216,9 +216,9 @@ class Slots:
         b = self.ctx.b
         lanes: list[Lane] = []
         for i, dtype in enumerate(self.types):
-            held = U8 if dtype is I1 else dtype
+            held = U8 if dtype is I1 or dtype is _FLAG else dtype
             lane = b.load("shared", held, self.at(i, slot, thread_xor, place), 1, None, None, "")[0]
-            lanes.append(b.compare("ne", lane, b.const(U8, 0)) if dtype is I1 else lane)
+            lanes.append(b.compare("ne", lane, b.const(U8, 0)) if held is U8 and dtype is not U8 else lane)
         if self.flagged:
             return Partial(lanes[:-1], lanes[-1])
         return Partial(lanes)

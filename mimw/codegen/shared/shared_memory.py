@@ -1,4 +1,4 @@
-"""Lowerings of buffers in shared memory: allocation, views, loads and stores of tiles, and reshapes and concatenations through scratch."""
+"""Lowerings of buffers in shared memory: allocation, views, loads and stores of tiles."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ from mimw.codegen.lane_builder import CTA, Lane, LazyTile, Tile, as_u32, bits_of
 from mimw.codegen.lowering import Lowering, Shared, layout_of, lowering_of, lowers
 from mimw.codegen.shared.addressing import Placement, vector_groups
 from mimw.codegen.shared.memory import as_memory
-from mimw.codegen.shared.tensor import lower_cat as rename_cat
-from mimw.codegen.shared.tensor import lower_reshape as rename_reshape
 from mimw.diagnostics import InternalError
 from mimw.ir import layout as algebra
 from mimw.ir.core import Value
 from mimw.ir.layout import Layout, SharedLayout
-from mimw.ir.scratch import element_bits, slot_bytes
-from mimw.ir.types import I1, U8, MemDescType, element_of
+from mimw.ir.scratch import slot_bytes
+from mimw.ir.types import I1, U8, MemDescType
 
 
-def memdesc(value: Value) -> tuple[MemDescType, SharedLayout]:
-    """The type and the layout of a buffer."""
+def memdesc(ctx: Lowering, value: Value) -> tuple[MemDescType, SharedLayout]:
+    """The type and the layout of a buffer; one that passes gave none is row-major."""
     t = value.type
-    if not isinstance(t, MemDescType) or t.layout is None:
-        raise InternalError(f"{t} has no layout at lowering")
-    return t, t.layout
+    if not isinstance(t, MemDescType):
+        raise InternalError(f"a buffer is needed, not {t}")
+    return t, t.layout or ctx.shared[value].layout or SharedLayout.row_major(t.shape)
 
 
 @lowers("memory.local_alloc")
@@ -40,23 +38,28 @@ def lower_local_alloc(ctx: Lowering, op: Any) -> None:
 def lower_local_view(ctx: Lowering, op: Any) -> None:
     """Address plus index times the slot's size."""
     b = ctx.b
-    t, _ = memdesc(op.result)
+    t = op.result.type
     index = as_u32(ctx.scalar(op.index))
     base = ctx.shared[op.src].address
-    # A view of several dimensions of slots: the first index steps over all the slots below it.
-    rank = len(t.layout.dims) if t.layout is not None else len(t.shape)
-    below = 1
-    for s in t.shape[: len(t.shape) - rank]:
-        below *= s
-    address = b.add(base, b.times(index, below * slot_bytes(t)))
+    address = b.add(base, b.times(index, slot_bytes(t)))
     address.uniform = CTA
     ctx.shared[op.result] = Shared(address)
 
 
 @lowers("memory.local_trans")
 def lower_local_trans(ctx: Lowering, op: Any) -> None:
-    """The same bytes."""
-    ctx.shared[op.result] = ctx.shared[op.src]
+    """The same bytes, their layout turned."""
+    _, layout = memdesc(ctx, op.src)
+    turned = SharedLayout.get(
+        [layout.dims[i] for i in op.order], [layout.bases[i] for i in op.order], [layout.strides[i] for i in op.order], layout.size
+    )
+    ctx.shared[op.result] = Shared(ctx.shared[op.src].address, turned)
+
+
+@lowers("memory.local_reinterpret")
+def lower_local_reinterpret(ctx: Lowering, op: Any) -> None:
+    """The same bytes from the start element on."""
+    ctx.shared[op.result] = Shared(ctx.b.plus(ctx.shared[op.src].address, op.start * op.type.dtype.itemsize))
 
 
 @lowers("memory.local_store")
@@ -68,14 +71,14 @@ def lower_local_store(ctx: Lowering, op: Any) -> None:
 @lowers("memory.local_load")
 def lower_local_load(ctx: Lowering, op: Any) -> None:
     """A tile from a buffer."""
-    t, shared = memdesc(op.src)
+    t, shared = memdesc(ctx, op.src)
     base = ctx.shared[op.src].address
     ctx.set(op.result, load_tile(ctx, base, shared, layout_of(op.result), t.shape, t.dtype))
 
 
 def store_buffer(ctx: Lowering, buffer: Value, src: Value) -> None:
     """Store a tile into a buffer; for products of f32 by tf32 from shared memory the numbers are rounded here, as nothing after it does."""
-    t, shared = memdesc(buffer)
+    t, shared = memdesc(ctx, buffer)
     tile = ctx.tile(src)
     rounding = lowering_of("mma.async_dot", ctx.target)
     if bits_of(t.dtype) == 32 and rounding is not None and _only_products(buffer):
@@ -148,58 +151,3 @@ def load_tile(
     if dtype is I1:
         out = [b.compare("ne", x, b.const(U8, 0)) for x in out]
     return out
-
-
-# ------------------------------------------------------------------------------------------------- reshapes through scratch
-
-
-def _whole_layout(ctx: Lowering, op: Any, value: Value, scratch: int, offset: int) -> Lane:
-    del value, op
-    return ctx.b.plus(ctx.b.shared_base(), scratch + offset)
-
-
-@lowers("tensor.reshape")
-def lower_reshape(ctx: Lowering, op: Any) -> None:
-    """Renaming where the layouts allow it, else through scratch in row-major order."""
-    source, result = layout_of(op.src), layout_of(op.result)
-    if algebra.reshape(source, op.src.type.shape, op.result.type.shape) is result:
-        rename_reshape(ctx, op)
-        return
-    base = ctx.b.plus(ctx.b.shared_base(), op.attrs["scratch"])
-    dtype = element_of(op.src.type)
-    store_tile(ctx, base, SharedLayout.row_major(op.src.type.shape), source, op.src.type.shape, ctx.tile(op.src))
-    ctx.b.barrier()
-    flat = SharedLayout.row_major(op.result.type.shape)
-    ctx.set(op.result, load_tile(ctx, base, flat, result, op.result.type.shape, dtype))
-
-
-@lowers("tensor.cat")
-def lower_cat(ctx: Lowering, op: Any) -> None:
-    """Renaming when the boundary is a register bit, else through scratch."""
-    scratch = op.attrs.get("scratch", -1)
-    if scratch < 0:
-        rename_cat(ctx, op)
-        return
-    b = ctx.b
-    out = op.result.type
-    dtype = element_of(out)
-    flat = SharedLayout.row_major(out.shape)
-    inner = element_bits(op.a) // 8
-    for d in range(op.axis + 1, out.rank):
-        inner *= out.shape[d]
-    base = b.plus(b.shared_base(), scratch)
-    for value, start in ((op.a, 0), (op.b, op.a.type.shape[op.axis])):
-        part = SharedLayout.get(*_strided(value.type.shape, out.shape), flat.size)
-        store_tile(ctx, b.plus(base, start * inner), part, layout_of(value), value.type.shape, ctx.tile(value))
-    b.barrier()
-    ctx.set(op.result, load_tile(ctx, base, flat, layout_of(op.result), out.shape, dtype))
-
-
-def _strided(shape: tuple[int, ...], whole: tuple[int, ...]) -> tuple[list[tuple[int, int]], list[tuple[int, ...]], list[int]]:
-    """A part of a row-major whole, all in digits: its strides need not be powers of two."""
-    strides = [0] * len(shape)
-    step = 1
-    for d in reversed(range(len(whole))):
-        strides[d] = step
-        step *= whole[d]
-    return [(0, s) for s in shape], [() for _ in shape], strides

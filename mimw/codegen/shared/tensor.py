@@ -103,6 +103,7 @@ def lower_trans(ctx: Lowering, op: Any) -> None:
 
 
 
+@lowers("tensor.reshape")
 def lower_reshape(ctx: Lowering, op: Any) -> None:
     """The same registers: inference chose a layout for which the reshape is free."""
     source, result = layout_of(op.src), layout_of(op.result)
@@ -143,6 +144,7 @@ def lower_split(ctx: Lowering, op: Any) -> None:
 
 
 
+@lowers("tensor.cat")
 def lower_cat(ctx: Lowering, op: Any) -> None:
     """Registers of both, where the boundary falls between registers of the same thread."""
     axis = op.axis

@@ -24,7 +24,7 @@ from mimw.ir.types import I1, U8, U32
 def lower_async_load(ctx: Lowering, op: Any) -> None:
     """Start copying a tile."""
     b = ptx_builder(ctx)
-    t, shared = memdesc(op.dst)
+    t, shared = memdesc(ctx, op.dst)
     dtype = U8 if t.dtype is I1 else t.dtype
     size = dtype.itemsize
     layout = layout_of(op.ptr)

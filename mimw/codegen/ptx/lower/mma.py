@@ -149,7 +149,7 @@ def _operand(ctx: Lowering, value: Value, k_dim: int, dtype: DType) -> list[Lane
 @lowers("memory.local_load", target="nvidia")
 def lower_local_load(ctx: Lowering, op: Any) -> None:
     """A tile from a buffer: by ldmatrix where both layouts fit it."""
-    t, shared = memdesc(op.src)
+    t, shared = memdesc(ctx, op.src)
     layout = layout_of(op.result)
     base = ctx.shared[op.src].address
     lanes = None
@@ -238,7 +238,7 @@ def _lower_fma(ctx: Lowering, op: Any) -> None:
     assert isinstance(dtype, DType)
     if dtype.kind != "float" and dtype.bits < 32:
         raise refuse(op, ctx.target, f"a product with sums in {dtype}")
-    (ta, sa), (tb, sb) = memdesc(op.a), memdesc(op.b)
+    (ta, sa), (tb, sb) = memdesc(ctx, op.a), memdesc(ctx, op.b)
     depth = ta.shape[1]
     acc = list(ctx.tile(op.acc))
     left, right = _Side(ctx, layout, op.a, 0), _Side(ctx, layout, op.b, 1)
@@ -299,7 +299,7 @@ class _Side:
         self.ctx = ctx
         self.value = value
         self.dim = dim
-        t, _ = memdesc(value)
+        t, _ = memdesc(ctx, value)
         self.dtype = t.dtype
         self.shape = t.shape
         self.layout = acc
@@ -309,7 +309,7 @@ class _Side:
         """For every register of the accumulator its factor at depth k (plus `moved` bytes)."""
         ctx = self.ctx
         b = ctx.b
-        _, shared = memdesc(self.value)
+        _, shared = memdesc(ctx, self.value)
         size = self.dtype.itemsize
         thin = _thin(self.layout, self.dim)
         placement = Placement(thin, shared, size)

@@ -26,7 +26,7 @@ class Matrix:
     __slots__ = ("base", "high", "k_dim", "layout", "low", "mn_major", "size")
 
     def __init__(self, ctx: Lowering, value: Value, k_dim: int) -> None:
-        t, layout = memdesc(value)
+        t, layout = memdesc(ctx, value)
         self.layout = layout
         self.k_dim = k_dim
         self.size = t.dtype.itemsize
@@ -98,10 +98,27 @@ def lower_async_dot(ctx: Lowering, op: Any) -> None:
     b_type = op.b.type.dtype
     a_type = op.a.type.dtype if left is not None else op.a.type.element
     issue = _Issue(ctx, op, layout, dtype, a_type, b_type)
+    if not isinstance(op.acc.type, InflightType):
+        acc = _own_registers(b, op, acc)
     b.emit("wgmma.fence.sync.aligned", [])
     result = issue.run(acc, left, fragments, right)
     b.emit("wgmma.commit_group.sync.aligned", [])
     ctx.inflight[op.result] = Inflight(result)
+
+
+def _own_registers(b: PtxBuilder, op: Any, acc: list[Lane]) -> list[Lane]:
+    """The accumulator in registers that nobody else reads, written before the fence. A number that is zero everywhere stays a constant."""
+    if all(x.reg is None and x.off == 0 for x in acc):
+        return acc
+    dtype = acc[0].dtype
+    maker = op.acc.defining_op
+    alone = len(op.acc.users) == 1 and (maker.parent if maker is not None else op.acc.owner) is op.parent
+    if alone and (maker is None or maker.name == "mma.async_dot_wait") and all(x.reg is not None and not x.off for x in acc):
+        return acc
+    if dtype is F16:
+        words_ = [b.fresh(Lane(U32, b.packed(acc[i : i + 2]))) for i in range(0, len(acc), 2)]
+        return [half for reg in words_ for half in b.halves(reg, dtype)]
+    return [Lane(dtype, b.fresh(x)) for x in acc]
 
 
 def _a_fragments(ctx: Lowering, value: Value) -> dict[tuple[int, int], list[Reg]]:
