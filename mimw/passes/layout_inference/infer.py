@@ -23,6 +23,7 @@ from mimw.target import Target
 
 NAME = "layout-inference"
 _MAX_CANDIDATES = 6
+_FEW_REGISTERS = 32
 _FREE_OTHERS = {"tensor.splat", "tensor.arange", "tensor.expand_dims", "tensor.broadcast", "tensor.trans"}
 _NOT_FREE = {"arith.div_rn"}
 
@@ -272,6 +273,8 @@ class Graph:
         candidates = node.variable.candidates
         if layout in candidates or len(candidates) >= _MAX_CANDIDATES or not _covers(node, layout):
             return
+        if candidates and layout.num_regs > max(_FEW_REGISTERS, 4 * min(c.num_regs for c in candidates)):
+            return  # copies everywhere
         candidates.append(layout)
         queue.append((node, layout))
 

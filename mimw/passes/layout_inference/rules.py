@@ -102,6 +102,7 @@ class Rule:
         return primary.num_regs * _weight(op)
 
 
+_MOST_REGISTERS = 256  # a broadcast that would put more into each thread takes its result's layout from elsewhere
 _SLOW = {"arith.div": 8.0, "arith.div_rn": 12.0, "arith.rem": 16.0}
 
 
@@ -155,7 +156,7 @@ class _BroadcastRule(Rule):
         for d, (a, b) in enumerate(zip(t.shape, op.attrs["shape"], strict=True)):
             if a != b and layout.dims[d] == (0, 1):
                 layout = broadcast(layout, d, pad_dims(b, "pow2"))
-        return layout
+        return layout if layout.num_regs <= _MOST_REGISTERS else None
 
     def cost(self, op: OpBase, primary: Layout, ctx: Context) -> float:
         return 0.05 * primary.num_regs
@@ -415,6 +416,8 @@ class _SharedRule(Rule):
         memory = _memdesc(op)
         bits = bits_of(t)
         run = 1
+        if bits == 16 and op.results and any(user.name == "mma.dot" for user in op.results[0].users):
+            return primary.num_regs / 2 * costs.WAVEFRONT  # ldmatrix
         if memory.layout is not None:
             for d, bases in enumerate(memory.layout.bases):
                 if bases[:1] == (1,):

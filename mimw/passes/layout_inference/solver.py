@@ -1,7 +1,8 @@
 """Chooses a candidate for every variable so that the total cost is small. Knows no ops and no layouts.
 
-Min-sum message passing in program order, forth and back (exact where the graph is a tree, which most kernels are nearly), then
-decoding in program order and local improvement. Deterministic.
+Min-sum message passing in program order, forth and back (exact where the graph is a tree, which most kernels are nearly), decoding in
+program order, then improvement: single choices, and floods, which carry one side's choice across an edge that costs something and
+on through everything that can follow for free (equal optima on a cycle leave such seams). Deterministic.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from mimw.passes.layout_inference.constraints import Edge, Problem, Variable
 
 _SWEEPS = 3
+_FLOOD_ROUNDS = 4
 
 Table = list[list[float]]
 
@@ -45,6 +47,10 @@ def solve(problem: Problem) -> float:
             _send(v, links[v], down=False)
     _decode(open_variables, links)
     _improve(open_variables, links)
+    for _ in range(_FLOOD_ROUNDS):
+        if not _flood_seams(problem, links):
+            break
+        _improve(open_variables, links)
     return problem.total()
 
 
@@ -114,6 +120,71 @@ def _improve(order: list[Variable], links: dict[Variable, list[_Link]]) -> None:
                 changed = True
         if not changed:
             return
+
+
+def _flood_seams(problem: Problem, links: dict[Variable, list[_Link]]) -> bool:
+    """Try to move the choice of either end of every edge that costs something over to the other end; whether one helped."""
+    helped = False
+    for edge in problem.edges:
+        if edge.source is edge.target or edge.cost(edge.source.choice, edge.target.choice) == 0.0:
+            continue
+        for start, end in ((edge.source, edge.target), (edge.target, edge.source)):
+            if edge.cost(edge.source.choice, edge.target.choice) == 0.0:
+                break
+            changes = _flood(start, end, links)
+            if changes and _gain(changes, links) > 1e-9:
+                for v, choice in changes.items():
+                    v.choice = choice
+                helped = True
+    return helped
+
+
+def _flood(start: Variable, end: Variable, links: dict[Variable, list[_Link]]) -> dict[Variable, int]:
+    """The choices that change when `end` follows `start`, and their neighbours follow them, each for free."""
+    changes: dict[Variable, int] = {}
+    todo = [(start, end)]
+    while todo:
+        settled, v = todo.pop()
+        if v in changes or v is start:
+            continue
+        own = changes.get(settled, settled.choice)
+        choice = _follower(settled, own, v, links)
+        if choice is None or choice == v.choice:
+            continue
+        changes[v] = choice
+        for link in links[v]:
+            other = link.edge.target if link.edge.source is v else link.edge.source
+            todo.append((v, other))
+    return changes
+
+
+def _follower(settled: Variable, own: int, v: Variable, links: dict[Variable, list[_Link]]) -> int | None:
+    """The choice of v that makes its edge to a settled neighbour free."""
+    for link in links[v]:
+        if link.edge.source is settled and link.edge.target is v:
+            row = link.table[own]
+        elif link.edge.target is settled and link.edge.source is v:
+            row = [r[own] for r in link.table]
+        else:
+            continue
+        best = _least(row)
+        return best if row[best] == 0.0 else None
+    return None
+
+
+def _gain(changes: dict[Variable, int], links: dict[Variable, list[_Link]]) -> float:
+    """How much cheaper the whole becomes."""
+    gain = 0.0
+    seen: set[int] = set()
+    for v, choice in changes.items():
+        gain += v.costs[v.choice] - v.costs[choice]
+        for link in links[v]:
+            if id(link) in seen:
+                continue
+            seen.add(id(link))
+            a, b = link.edge.source, link.edge.target
+            gain += link.table[a.choice][b.choice] - link.table[changes.get(a, a.choice)][changes.get(b, b.choice)]
+    return gain
 
 
 def _least(values: list[float]) -> int:
