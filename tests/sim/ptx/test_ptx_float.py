@@ -59,7 +59,8 @@ def exact_round(value: Fraction, fmt: floats.Format, mode: str) -> float:
 def same(a: np.ndarray, b: np.ndarray) -> None:
     """Equal bits, where any NaN equals any NaN."""
     assert a.dtype == b.dtype
-    nan = np.isnan(a.astype(np.float64)) & np.isnan(b.astype(np.float64))
+    with np.errstate(invalid="ignore"):
+        nan = np.isnan(a.astype(np.float64)) & np.isnan(b.astype(np.float64))
     size = {2: np.uint16, 4: np.uint32, 8: np.uint64}[a.dtype.itemsize]
     bad = (a.view(size) != b.view(size)) & ~nan
     assert not bad.any(), (a[bad][:4], b[bad][:4])
@@ -122,7 +123,8 @@ def test_half_precision_rounds_once(op: str, kind: str) -> None:
     sources = (a, b, c) if op == "fma" else (a, b)
     got = apply(f"{op}.rn.{kind} {{o}}, {', '.join(f'{{{i}}}' for i in range(len(sources)))};", *sources, out=np.uint16)
     dtype = np.float16 if kind == "f16" else ml_dtypes.bfloat16
-    values, results = [s.view(dtype).astype(np.float64) for s in sources], got.view(dtype).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        values, results = [s.view(dtype).astype(np.float64) for s in sources], got.view(dtype).astype(np.float64)
     checked = 0
     for args, out in zip(zip(*(v.tolist() for v in values), strict=False), results.tolist(), strict=False):
         if not all(math.isfinite(v) for v in args):

@@ -34,7 +34,7 @@ def truncated(a: int, b: int) -> int:
 
 
 def remainder(a: int, b: int) -> int:
-    return a if b == 0 else a - truncated(a, b) * b
+    return -1 if b == 0 else a - truncated(a, b) * b
 
 
 BINARY = {

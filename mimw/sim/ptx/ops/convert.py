@@ -107,7 +107,11 @@ def _cvt(s: Sim, inst: Inst, mods: list[str]) -> Step:
     if fin and fout:
         if src == "f32" and out == "bf16" and mods == ["rn", "bf16", "f32"]:
             return lambda x: put(x, formats.f32_to_bf16(np.ascontiguousarray(read(x)).view(np.float32)))
+        if mods == ["f32", "bf16"]:  # keeps the bits of a NaN, as hardware does
+            return lambda x: put(x, formats.bf16_to_f32(read(x)).view(np.uint32))
         fn = _float_to_float(out, src, mods)
+        if out == "tf32":
+            return _to_tf32(s, inst, fn)
         return lambda x: put(x, fn(formats.decode(src, np.ascontiguousarray(read(x)))))
     if fin:
         whole = next((_TO_INT[mod] for mod in mods if mod in _TO_INT), "rz")
@@ -128,6 +132,17 @@ def _cvt(s: Sim, inst: Inst, mods: list[str]) -> Step:
         return lambda x: put(x, convert(read(x)))
     narrow = _int_to_int(out, src, sat)
     return lambda x: put(x, narrow(read(x)))
+
+
+def _to_tf32(s: Sim, inst: Inst, fn: Callable[[Array], Array]) -> Step:
+    """f32 to tf32: a NaN only loses its low bits (seen on an H200)."""
+    read, put = s.m.rd(inst.operands[1], "f32"), s.m.wr(inst.operands[0], "b32")
+
+    def run(x: Ctx) -> None:
+        a = read(x)
+        put(x, np.where(np.isnan(a), a.view(np.uint32) & np.uint32(0xFFFFE000), fn(a.astype(np.float64))))
+
+    return run
 
 
 def _pairs(s: Sim, inst: Inst, mods: list[str]) -> Step:

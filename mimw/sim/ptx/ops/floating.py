@@ -326,8 +326,14 @@ def _neg_abs(s: Sim, inst: Inst, mods: list[str]) -> Step:
             return -v if negate else np.abs(v)
 
         return elementwise(s, inst, kind, 1, fn)
-    sign = np.uint16(0x8000)
-    return elementwise(s, inst, kind, 1, (lambda a: a ^ sign) if negate else (lambda a: a & ~sign))
+    sign, is_f16 = np.uint16(0x8000), lanes_of(kind)[0] == "f16"
+
+    def half(a: Array) -> Array:
+        out = a ^ sign if negate else a & ~sign
+        # f16 gives the canonical NaN, bf16 keeps its bits (seen on an H200).
+        return np.where((a & ~sign) > 0x7C00, np.uint16(0x7FFF), out) if is_f16 else out
+
+    return elementwise(s, inst, kind, 1, half)
 
 
 @executes("copysign")
@@ -341,7 +347,7 @@ def _testp(s: Sim, inst: Inst, mods: list[str]) -> Step:
     tiny = np.finfo(np.float32 if kind == "f32" else np.float64).tiny
     tests: dict[str, Callable[[Array], Array]] = {
         "finite": np.isfinite, "infinite": np.isinf, "notanumber": np.isnan, "number": lambda a: ~np.isnan(a),
-        "normal": lambda a: np.isfinite(a) & (np.abs(a) >= tiny), "subnormal": lambda a: (a != 0) & (np.abs(a) < tiny),
+        "normal": lambda a: np.isfinite(a) & ((np.abs(a) >= tiny) | (a == 0)), "subnormal": lambda a: (a != 0) & (np.abs(a) < tiny),
     }  # fmt: skip
     test, a, put = tests[mods[0]], s.m.rd(inst.operands[1], kind), s.m.wr(inst.operands[0], "pred")
     return lambda x: put(x, test(a(x)))

@@ -179,8 +179,7 @@ def _mul24(s: Sim, inst: Inst, mods: list[str]) -> Step:
 def divide(a: Array, b: Array) -> tuple[Array, Array]:
     """Truncating quotient and remainder, computed on magnitudes: INT_MIN / -1 wraps.
 
-    A zero divisor gives a quotient of all ones and the dividend as remainder (the ISA leaves it open; hardware
-    does that for unsigned words).
+    A zero divisor gives all ones for both (the ISA leaves it open; an H200 does that for all widths and signs).
     """
     a, b = np.broadcast_arrays(a, b)
     signed = a.dtype.kind == "i"
@@ -194,8 +193,7 @@ def divide(a: Array, b: Array) -> tuple[Array, Array]:
     if signed:
         q, r = np.where((a < 0) != (b < 0), zero - q, q), np.where(a < 0, zero - r, r)
     none = b == 0
-    q = np.where(none, ~zero, q)
-    return q.view(a.dtype), np.where(none, np.ascontiguousarray(a).view(unsigned), r).view(a.dtype)
+    return np.where(none, ~zero, q).view(a.dtype), np.where(none, ~zero, r).view(a.dtype)
 
 
 def decode_div(s: Sim, inst: Inst, mods: list[str]) -> Plain:
