@@ -321,7 +321,6 @@ def _cast_operand(dot: DotOp, index: int, dtype: DType) -> None:
     v = dot.operands[index]
     if _tile(v)[1] is dtype:
         return
-    cast = CastOp(v, dtype, loc=dot.loc)
     maker = v.defining_op
     if isinstance(maker, TransOp):  # below the transposition, so that the buffer is made of the cast tile
         cast = CastOp(maker.src, dtype, loc=dot.loc)
@@ -331,6 +330,7 @@ def _cast_operand(dot: DotOp, index: int, dtype: DType) -> None:
         dot.set_operand(index, turned.result)
         _erase_unused(v)
         return
+    cast = CastOp(v, dtype, loc=dot.loc)
     _block(dot).insert_before(dot, cast)
     dot.set_operand(index, cast.result)
 
