@@ -81,6 +81,8 @@ class Field:
             return op.results[self.position :]
         if role == "region":
             return op.regions[self.position]
+        if role == "regions":
+            return op.regions[self.position :]
         start = sum(op.segments[: self.position])
         if role == "operand":
             return op.operands[start]
@@ -128,6 +130,11 @@ def attr_default(*, default: Any, choices: tuple[Any, ...] = ()) -> Any:
 def region() -> Any:
     """A region of one block."""
     return Field("region")
+
+
+def regions() -> Any:
+    """Any number of regions of one block each; the last region field."""
+    return Field("regions")
 
 
 def location(*, kw_only: Literal[True] = True) -> Any:
@@ -191,7 +198,7 @@ OPS: dict[str, OpSpec] = {}
 
 @dataclass_transform(
     eq_default=False,
-    field_specifiers=(operand, optional, variadic, result, results, attr, attr_default, region, location, result_types),
+    field_specifiers=(operand, optional, variadic, result, results, attr, attr_default, region, regions, location, result_types),
 )
 class _Declared(OpBase):
     """Carries the transform: fields of the class that it sits on are lost to checkers, so `Op` stands below it."""
@@ -238,6 +245,10 @@ class Op(_Declared):
                 if field.choices and v not in field.choices:
                     raise ValueError(f"{spec.name}: {name} is {v!r}, not one of {field.choices}")
                 self.attrs[name] = v
+            elif role == "regions":
+                for r in v:
+                    r.parent = self
+                self.regions.extend(v)
             elif role == "region":
                 v.parent = self
                 self.regions.append(v)

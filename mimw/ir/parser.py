@@ -31,6 +31,7 @@ from mimw.ir.types import (
     InflightType,
     MemDescType,
     PointerType,
+    TensorDescType,
     TensorType,
     TokenType,
     Type,
@@ -341,7 +342,12 @@ class _Parser:
         if self.at("{"):
             self.op_attributes(spec, given)
         for field in spec.regions:
-            given[field.name] = self.region(field.name)
+            if field.role == "regions":
+                given[field.name] = many = [self.region(field.name)]
+                while self.at(field.name):
+                    many.append(self.region(field.name))
+            else:
+                given[field.name] = self.region(field.name)
         types = self.result_types()
         if len(types) != len(names):
             raise self.fail(f"{name} has {len(names)} results and {len(types)} result types", start)
@@ -474,7 +480,21 @@ def _barrier(p: _Parser) -> Type:
     count = int(p.want(_INT, "a count"))
     p.need(",")
     p.need("arrive")
-    return BarrierType(count, int(p.want(_INT, "an arrive count")))
+    arrive = int(p.want(_INT, "an arrive count"))
+    remote = p.take(",")
+    if remote:
+        p.need("remote")
+    return BarrierType(count, arrive, remote)
+
+
+def _tensor_desc(p: _Parser) -> Type:
+    shape = p.dims()
+    dtype = p.scalar()
+    start = p.pos
+    layout = p.layout() if p.take(",") else None
+    if layout is not None and not isinstance(layout, SharedLayout):
+        raise p.fail("a tensor descriptor has a shared layout", start)
+    return TensorDescType(shape, dtype, layout)
 
 
 def _token(p: _Parser) -> Type:
@@ -494,6 +514,7 @@ _TYPES = {
     "tensor": _tensor,
     "memdesc": _memdesc,
     "barrier": _barrier,
+    "tensor_desc": _tensor_desc,
     "token": _token,
     "inflight": _inflight,
 }

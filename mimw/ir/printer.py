@@ -98,7 +98,8 @@ class _Printer:
         attrs = self.attributes(op, spec)
         if attrs:
             text += f" {{{attrs}}}"
-        for field, region in zip(spec.regions, op.regions, strict=True):
+        for i, region in enumerate(op.regions):
+            field = spec.regions[min(i, len(spec.regions) - 1)]
             block = region.block
             args = ", ".join([f"{self.name(a)}: {self.type(a.type)}" for a in block.args])
             self.lines.append(f"{text} {field.name}({args}) {{" if args else f"{text} {field.name} {{")

@@ -221,25 +221,62 @@ class MemDescType:
 
 
 class BarrierType:
-    """An array of `count` mbarriers that each expect `arrive_count` arrivals a phase."""
+    """`count` mbarriers that each expect `arrive_count` arrivals a phase; `remote` when they are another CTA's of the cluster.
 
-    __slots__ = ("arrive_count", "count")
-    _pool: ClassVar[dict[tuple[int, int], BarrierType]] = {}
+    `count` 0 is a single barrier picked out of an array.
+    """
+
+    __slots__ = ("arrive_count", "count", "remote")
+    _pool: ClassVar[dict[tuple[int, int, bool], BarrierType]] = {}
 
     count: int
     arrive_count: int
+    remote: bool
 
-    def __new__(cls, count: int = 1, arrive_count: int = 1) -> BarrierType:
-        found = cls._pool.get((count, arrive_count))
+    def __new__(cls, count: int = 0, arrive_count: int = 1, remote: bool = False) -> BarrierType:
+        key = (count, arrive_count, remote)
+        found = cls._pool.get(key)
         if found is None:
             found = object.__new__(cls)
             found.count = count
             found.arrive_count = arrive_count
-            found = cls._pool.setdefault((count, arrive_count), found)
+            found.remote = remote
+            found = cls._pool.setdefault(key, found)
         return found
 
     def __str__(self) -> str:
-        return f"barrier<{self.count}, arrive {self.arrive_count}>"
+        return f"barrier<{self.count}, arrive {self.arrive_count}{', remote' if self.remote else ''}>"
+
+    __repr__ = __str__
+
+
+class TensorDescType:
+    """A TMA descriptor of a global tensor: copies move blocks of `block_shape` elements of `dtype`.
+
+    `layout` is the shared-memory layout that its copies read and write (None until inference): it says box and swizzle.
+    """
+
+    __slots__ = ("block_shape", "dtype", "layout")
+    _pool: ClassVar[dict[tuple[object, ...], TensorDescType]] = {}
+
+    block_shape: tuple[int, ...]
+    dtype: DType
+    layout: SharedLayout | None
+
+    def __new__(cls, block_shape: tuple[int, ...], dtype: DType, layout: SharedLayout | None = None) -> TensorDescType:
+        key = (block_shape, dtype, layout)
+        found = cls._pool.get(key)
+        if found is None:
+            found = object.__new__(cls)
+            found.block_shape = block_shape
+            found.dtype = dtype
+            found.layout = layout
+            found = cls._pool.setdefault(key, found)
+        return found
+
+    def __str__(self) -> str:
+        tail = f", {self.layout}" if self.layout is not None else ""
+        return f"tensor_desc<{''.join(f'{s}x' for s in self.block_shape)}{self.dtype}{tail}>"
 
     __repr__ = __str__
 
@@ -288,7 +325,7 @@ class InflightType:
     __repr__ = __str__
 
 
-Type = Union[DType, PointerType, TensorType, MemDescType, BarrierType, TokenType, InflightType]
+Type = Union[DType, PointerType, TensorType, MemDescType, BarrierType, TensorDescType, TokenType, InflightType]
 
 
 def element_of(t: Type) -> Element:

@@ -1,11 +1,15 @@
-"""Asynchronous copies from global to shared memory by threads (cp.async), in commit groups."""
+"""Asynchronous copies: from global to shared memory by threads (cp.async, in commit groups), by the TMA engine (descriptors), and in bulk.
+
+Coordinates count elements, outermost dimension first, one i32 a dimension of the descriptor's block.
+"""
 
 from __future__ import annotations
 
 from mimw.ir.core import Value
-from mimw.ir.opdef import Effect, Op, attr, attr_default, op, operand, optional
+from mimw.ir.opdef import Effect, Op, attr, attr_default, op, operand, optional, result, variadic
+from mimw.ir.ops.barrier import barrier_type
 from mimw.ir.ops.memory import memdesc_type
-from mimw.ir.types import Type, shape_of
+from mimw.ir.types import I1, I32, I64, MemDescType, PointerType, TensorDescType, Type, shape_of
 
 _READ = Effect("global", "read", "ptr", agent="cp_async", completion="cp_async")
 _WRITE = Effect("shared", "write", "dst", agent="cp_async", completion="cp_async")
@@ -41,3 +45,167 @@ class WaitGroupOp(Op):
     """Wait until at most `pendings` of this thread's groups are unfinished."""
 
     pendings: int = attr()
+
+
+def desc_type(v: Value) -> TensorDescType:
+    """The type of a value that must be a tensor descriptor; ValueError otherwise."""
+    if not isinstance(v.type, TensorDescType):
+        raise ValueError(f"a tensor descriptor is needed, not {v.type}")
+    return v.type
+
+
+def _check_copy(desc: Value, buffer: Value, coords: list[Value]) -> None:
+    d = desc_type(desc)
+    if buffer is not desc:
+        m = memdesc_type(buffer)
+        if (d.block_shape, d.dtype) != (m.shape, m.dtype):
+            raise ValueError(f"a copy of {d} blocks does not fit {MemDescType(m.shape, m.dtype)}")
+    if len(coords) != len(d.block_shape) or any(c.type is not I32 for c in coords):
+        raise ValueError(f"{d} takes {len(d.block_shape)} i32 offsets, not {[str(c.type) for c in coords]}")
+
+
+@op("async_copy.make_descriptor", effects=[Effect("global", "write", "ptr", proxy="tensormap")], layout="none")
+class MakeDescriptorOp(Op):
+    """A descriptor made on the device for a tensor at `ptr` with `sizes` and `strides` (i64 elements; the last stride is 1).
+
+    `shape` holds the sizes (i32) then the strides (i64) in order. `type` gives the block. `padding` is "zero" or "nan".
+    """
+
+    ptr: Value = operand()
+    shape: list[Value] = variadic()
+    type: TensorDescType = attr()
+    padding: str = attr_default(default="zero", choices=("zero", "nan"))
+    result: Value = result()
+
+    def infer(self) -> list[Type]:
+        if not isinstance(self.ptr.type, PointerType) or self.ptr.type.pointee is not self.type.dtype:
+            raise ValueError(f"a descriptor of {self.type.dtype} needs a pointer to it, not {self.ptr.type}")
+        rank = len(self.type.block_shape)
+        if [v.type for v in self.shape] != [I32] * rank + [I64] * rank:
+            raise ValueError(f"{rank} i32 sizes and {rank} i64 strides are needed")
+        return [self.type]
+
+
+@op(
+    "async_copy.tma_load",
+    effects=[
+        Effect("global", "read", "desc", proxy="async", agent="tma", completion="barrier"),
+        Effect("shared", "write", "dst", proxy="async", agent="tma", completion="barrier"),
+    ],
+    layout="none",
+)
+class TmaLoadOp(Op):
+    """Start copying the block at `coords` into `dst`; its bytes (the full box, holes filled with zero) count on `barrier`.
+
+    `multicast` (i32 bit mask of CTA ranks) writes the block to the same place of several CTAs and counts on each one's barrier.
+    `cta` pairs are not for Hopper. Issued by one elected thread.
+    """
+
+    desc: Value = operand()
+    dst: Value = operand()
+    barrier: Value = operand()
+    pred: Value | None = optional()
+    multicast: Value | None = optional()
+    coords: list[Value] = variadic()
+    eviction: str = attr_default(default="", choices=("", "evict_first", "evict_last", "evict_normal"))
+
+    def infer(self) -> list[Type]:
+        _check_copy(self.desc, self.dst, self.coords)
+        barrier_type(self.barrier)
+        if self.pred is not None and self.pred.type is not I1:
+            raise ValueError(f"a predicate is i1, not {self.pred.type}")
+        return []
+
+
+@op(
+    "async_copy.tma_store",
+    effects=[
+        Effect("shared", "read", "src", proxy="async", agent="tma", completion="bulk"),
+        Effect("global", "write", "desc", proxy="async", agent="tma", completion="bulk"),
+    ],
+    layout="none",
+)
+class TmaStoreOp(Op):
+    """Start copying `src` to the block at `coords` (what lies outside the tensor is not written), as a bulk group of its own.
+
+    `reduce` combines with what is there: "" (store), add, min, max, and, or, xor.
+    """
+
+    desc: Value = operand()
+    src: Value = operand()
+    coords: list[Value] = variadic()
+    reduce: str = attr_default(default="", choices=("", "add", "min", "max", "and", "or", "xor"))
+    eviction: str = attr_default(default="", choices=("", "evict_first", "evict_last", "evict_normal"))
+
+    def infer(self) -> list[Type]:
+        _check_copy(self.desc, self.src, self.coords)
+        return []
+
+
+@op("async_copy.tma_store_wait", effects=[Effect("shared", "read", completion="bulk")], layout="none")
+class TmaStoreWaitOp(Op):
+    """Wait until at most `pendings` of this task's bulk stores still read shared memory (`whole`: until they are done in global memory)."""
+
+    pendings: int = attr()
+    whole: bool = attr_default(default=False)
+
+
+@op("async_copy.tma_prefetch", effects=[Effect("global", "read", "desc", agent="tma")], layout="none")
+class TmaPrefetchOp(Op):
+    """Bring the block at `coords` into L2."""
+
+    desc: Value = operand()
+    pred: Value | None = optional()
+    coords: list[Value] = variadic()
+    eviction: str = attr_default(default="")
+
+    def infer(self) -> list[Type]:
+        _check_copy(self.desc, self.desc, self.coords)
+        return []
+
+
+@op(
+    "async_copy.bulk_load",
+    effects=[
+        Effect("global", "read", "ptr", proxy="async", agent="tma", completion="barrier"),
+        Effect("shared", "write", "dst", proxy="async", agent="tma", completion="barrier"),
+    ],
+    layout="none",
+)
+class BulkLoadOp(Op):
+    """Start copying `bytes` contiguous bytes (i32, a multiple of 16, both sides 16-byte aligned) into a buffer; they count on `barrier`."""
+
+    ptr: Value = operand()
+    dst: Value = operand()
+    barrier: Value = operand()
+    bytes: Value = operand()
+    pred: Value | None = optional()
+
+    def infer(self) -> list[Type]:
+        memdesc_type(self.dst)
+        barrier_type(self.barrier)
+        if not isinstance(self.ptr.type, PointerType) or self.bytes.type is not I32:
+            raise ValueError(f"bulk load of {self.bytes.type} bytes through {self.ptr.type}")
+        return []
+
+
+@op(
+    "async_copy.bulk_store",
+    effects=[
+        Effect("shared", "read", "src", proxy="async", agent="tma", completion="bulk"),
+        Effect("global", "write", "ptr", proxy="async", agent="tma", completion="bulk"),
+    ],
+    layout="none",
+)
+class BulkStoreOp(Op):
+    """Start copying `bytes` contiguous bytes (i32, a multiple of 16) from a buffer to `ptr`, as a bulk group of its own."""
+
+    ptr: Value = operand()
+    src: Value = operand()
+    bytes: Value = operand()
+
+    def infer(self) -> list[Type]:
+        memdesc_type(self.src)
+        if not isinstance(self.ptr.type, PointerType) or self.bytes.type is not I32:
+            raise ValueError(f"bulk store of {self.bytes.type} bytes through {self.ptr.type}")
+        return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mimw.ir.core import Value
-from mimw.ir.opdef import Effect, Op, attr, attr_default, op, operand, optional, result
+from mimw.ir.opdef import Effect, Op, attr, attr_default, op, operand, optional, result, variadic
 from mimw.ir.types import I1, I32, DType, MemDescType, PointerType, TensorType, Type, element_of, like, shape_of
 
 
@@ -154,6 +154,57 @@ class LocalReinterpretOp(Op):
         if t.dtype is not self.type.dtype:
             raise ValueError(f"local_reinterpret of {t} as {self.type}")
         return [self.type]
+
+
+@op("memory.local_slice", layout="none")
+class LocalSliceOp(Op):
+    """A box of a buffer: `shape` elements from `offsets` (one i32 a dimension, inside the buffer; constants along swizzled dimensions)."""
+
+    src: Value = operand()
+    offsets: list[Value] = variadic()
+    shape: tuple[int, ...] = attr()
+    result: Value = result()
+
+    def infer(self) -> list[Type]:
+        t = memdesc_type(self.src)
+        if len(self.shape) != len(t.shape) or len(self.offsets) != len(t.shape) or any(o.type is not I32 for o in self.offsets):
+            raise ValueError(f"local_slice of {t} to {self.shape}")
+        if any(a > b for a, b in zip(self.shape, t.shape, strict=True)):
+            raise ValueError(f"local_slice: {self.shape} is larger than {t}")
+        return [MemDescType(self.shape, t.dtype, t.space, t.layout, t.alloc_shape)]
+
+
+@op("memory.local_gather", effects=[Effect("shared", "read", "src")])
+class LocalGatherOp(Op):
+    """out[i...] = src[..., indices[i...] along `axis`, ...]: `indices` (i32) has the result's shape."""
+
+    src: Value = operand()
+    indices: Value = operand()
+    axis: int = attr()
+    result: Value = result()
+
+    def infer(self) -> list[Type]:
+        t = memdesc_type(self.src)
+        shape = shape_of(self.indices.type)
+        if element_of(self.indices.type) is not I32 or len(shape) != len(t.shape) or not 0 <= self.axis < len(shape):
+            raise ValueError(f"local_gather of {t} by {self.indices.type} along {self.axis}")
+        return [TensorType(shape, t.dtype)]
+
+
+@op("memory.local_scatter", effects=[Effect("shared", "write", "dst")])
+class LocalScatterOp(Op):
+    """dst[..., indices[i...] along `axis`, ...] = src[i...]; which of several writes to one place wins is not defined."""
+
+    dst: Value = operand()
+    src: Value = operand()
+    indices: Value = operand()
+    axis: int = attr()
+
+    def infer(self) -> list[Type]:
+        t = memdesc_type(self.dst)
+        if shape_of(self.src.type) != shape_of(self.indices.type) or element_of(self.src.type) is not t.dtype:
+            raise ValueError(f"local_scatter of {self.src.type} by {self.indices.type} into {t}")
+        return []
 
 
 @op("memory.local_load", effects=[Effect("shared", "read", "src")])
