@@ -1,7 +1,7 @@
 """What a run-time loop carries around: the guess, its check against the edges, the final binding.
 
-A loop is traced with a guess: the slots that its statements assign by name. When an edge shows that more is carried, or that
-a carried slot needs another type, the trace is rolled back and repeated; the guess only grows, so this ends.
+A loop is traced with a guess: the slots that its statements assign by name. When an edge shows that more is carried,
+or that a carried slot needs another type, the trace is rolled back and repeated; the guess only grows, so this ends.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from mimw.diagnostics import CompilationError, Loc, Note
 from mimw.frontend import scope
 from mimw.frontend.expressions import is_constant
 from mimw.frontend.regions import assigned_names, close_edge, convert, freeze
-from mimw.frontend.scope import Conflict, Edge, Key, State, Template, Undefined
-from mimw.frontend.tracer import Tracer
+from mimw.frontend.scope import Conflict, Dynamic, Edge, Key, State, Template, Undefined
+from mimw.frontend.tracer import Flexible, Retype, Tracer
 from mimw.ir.core import Block, OpBase, Value
 from mimw.ir.types import Type
 from mimw.language.core import tensor
@@ -39,10 +39,21 @@ class Carried:
         bound: dict[Key, Any] = {}
         for key, tpl in self.templates.items():
             args = [block.add_arg(ty) for ty in scope.types_of(tpl)]
+            if isinstance(tpl, Dynamic):
+                self._guess(t, key, args[0])
             bound[key] = scope.rebuild(tpl, iter(args), t.slot_name(key).replace(".", "_"))
         for key, value in bound.items():
             t.set_slot(key, value)
         return bound
+
+    def _guess(self, t: Tracer, key: Key, arg: Value) -> None:
+        """Note that the type of `arg` is a guess: its slot starts from a constant, here or in a loop around."""
+        start = scope.settle(self.base.slots[key])
+        if isinstance(start, (int, float)):
+            t.flexible[id(arg)] = Flexible(arg, self, key, start)
+        elif isinstance(start, tensor) and id(start.value) in t.flexible:
+            outer = t.flexible[id(start.value)]
+            t.flexible[id(arg)] = Flexible(arg, outer.owner, outer.key, outer.start)
 
     def row(self, slots: dict[Key, Any]) -> list[tuple[Template, Any]]:
         """Templates with the value of each slot, for `close_edge`."""
@@ -107,6 +118,7 @@ def settle_carried(
         else:
             found = scope.loop_template(tpl, base[key], [e.state.slots[key] for e in moving])
             if isinstance(found, Conflict):
+                t.yield_to([base[key], *(e.state.slots[key] for e in moving)])
                 gone[key] = _conflict(key, base[key], carried, found)
                 blame = moving[max(0, found.right - 1)]
         if key in gone:
@@ -202,11 +214,18 @@ def repeat(
 ) -> tuple[Attempt, dict[Key, Undefined]]:
     """Trace the body until the guess of what it carries holds."""
     mark = t.mark()
+    contexts, depth = t.frame.contexts, len(t.frame.contexts)
     gone: dict[Key, Undefined] = {}
     for _ in range(_TRIES):
-        attempt = once()
-        if settle_carried(t, carried, attempt, excluded, gone):
-            return attempt, gone
+        try:
+            attempt = once()
+            if settle_carried(t, carried, attempt, excluded, gone):
+                return attempt, gone
+        except Retype as e:
+            if e.owner is not carried:
+                raise
+            carried.templates[e.key] = Dynamic(e.type)
+            del contexts[depth:]
         t.rollback(mark)
     return t.error(
         "carried-type", "the types of what this loop carries do not settle", node, "convert carried values to one type"

@@ -160,7 +160,9 @@ def _dynamic_for(t: Tracer, node: ast.For, it: control.range, target: ast.Name) 
 
 
 def _last_index(t: Tracer, op: ForOp, before: Any, edges: list[Edge], name: str) -> Deferred:
-    """The loop variable after the loop: carried only if something reads it. Without a trip it keeps its value, or is the start."""
+    """The loop variable after the loop: carried only if something reads it. Without a trip it keeps its value, or
+    is the start.
+    """
 
     def make() -> tensor:
         ty = op.lower.type

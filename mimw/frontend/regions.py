@@ -1,4 +1,6 @@
-"""Run-time control flow: branches, loops and inlined functions as regions, and the merging of slots where their edges meet."""
+"""Run-time control flow: branches, loops and inlined functions as regions, and the merging of slots where their
+edges meet.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def close_edge(t: Tracer, edge: Edge, values: list[tuple[Template, Any]]) -> Non
 def merge_edges(
     t: Tracer, base: State, edges: list[Edge], with_value: bool
 ) -> tuple[dict[Key, Template], dict[Key, Undefined]]:
-    """Templates of the slots that change on some edge (and of the edges' values), and the slots that end up without one value."""
+    """Templates of the slots that change on some edge (and of the edges' values), and the slots that end up without
+    one value.
+    """
     merged: dict[Key, Template] = {}
     undefined: dict[Key, Undefined] = {}
     keys: dict[Key, None] = {}
@@ -82,6 +86,7 @@ def merge_edges(
             e.state.slots[key] = v
         template = scope.merge(have, before)
         if isinstance(template, Conflict):
+            t.yield_to(have)
             undefined[key] = conflict_of(t, key, edges, template)
         else:
             merged[key] = template
@@ -103,7 +108,9 @@ _MISSING = object()
 
 
 def freeze(edges: list[Edge], values: list[Any], known: set[Key]) -> list[Any]:
-    """Values with their records as they were on each edge: copies, but for one record of before that stands on all edges."""
+    """Values with their records as they were on each edge: copies, but for one record of before that stands on all
+    edges.
+    """
     first = values[0]
     if is_tuple(first) and first and all(type(v) is type(first) and len(v) == len(first) for v in values):
         columns = [freeze(edges, list(c), known) for c in zip(*values, strict=True)]
