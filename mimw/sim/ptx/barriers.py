@@ -119,7 +119,9 @@ class Waiting:
                 f"barrier {ident} is used with {threads or 'all'} threads while others wait for {bar.threads or 'all'}"
             )
         if warp in bar.arrived:
-            raise SimulationError(f"the warp arrives twice at barrier {ident} in one phase", where=self.m.warp_name(warp))
+            raise SimulationError(
+                f"the warp arrives twice at barrier {ident} in one phase", where=self.m.warp_name(warp)
+            )
         bar.threads, bar.done = threads, done
         bar.arrived.append(warp)
         if self.san is not None:

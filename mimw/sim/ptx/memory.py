@@ -182,16 +182,22 @@ class Memory:
             if bad.any():
                 size = self.shared_end - SHARED_START
                 text = f"the CTA's {size} bytes of shared memory begin at {SHARED_START:#x}"
-                raise self._fault(x, access, _spread(bad, positions, len(access.addr)), _outside(space, total, store), text)
+                raise self._fault(
+                    x, access, _spread(bad, positions, len(access.addr)), _outside(space, total, store), text
+                )
             rows = access.rows if positions is None else access.rows[positions]
             access.parts.append((self.shared, self.m.cta_of[rows] * self.stride + flat, positions, True))
         elif space == "local":
             bad = (flat < 0) | (flat + total > self.local_bytes)
             if bad.any():
                 text = f"{self.local_bytes} bytes are declared"
-                raise self._fault(x, access, _spread(bad, positions, len(access.addr)), _outside(space, total, store), text)
+                raise self._fault(
+                    x, access, _spread(bad, positions, len(access.addr)), _outside(space, total, store), text
+                )
             lanes = np.broadcast_to(np.arange(32), (x.n, 32))
-            lane = (lanes.reshape(-1) if x.mask is None else lanes[x.mask])[slice(None) if positions is None else positions]
+            lane = (lanes.reshape(-1) if x.mask is None else lanes[x.mask])[
+                slice(None) if positions is None else positions
+            ]
             rows = access.rows if positions is None else access.rows[positions]
             access.parts.append((self.local, (rows * 32 + lane) * self.local_stride + flat, positions, False))
         else:
@@ -210,7 +216,9 @@ class Memory:
                 raise self._fault(x, access, bad, _outside("global", total, store), self.world.nearest(int(todo[0])))
             inside = (todo >= region.base) & (todo + total <= region.base + region.size)
             if store and not region.writable:
-                raise self._fault(x, access, np.ones(len(access.addr), np.bool_), f"store to read-only {region.name}", "")
+                raise self._fault(
+                    x, access, np.ones(len(access.addr), np.bool_), f"store to read-only {region.name}", ""
+                )
             if inside.all() and len(rest) == len(flat):
                 access.parts.append((region, flat - region.base, positions, False))
                 return

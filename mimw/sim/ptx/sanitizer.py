@@ -120,8 +120,9 @@ class Sanitizer:
         elif other < self.wpc + self.groups:
             who, hint = f"the wgmma of warp group {other - self.wpc}", "wgmma.wait_group (and a barrier) is missing"
         else:
-            who, hint = f"the cp.async of warp {other - self.wpc - self.groups}", (
-                "cp.async.wait_group (and, for another warp, a barrier) is missing"
+            who, hint = (
+                f"the cp.async of warp {other - self.wpc - self.groups}",
+                ("cp.async.wait_group (and, for another warp, a barrier) is missing"),
             )
         raise SimulationError(
             f"shared-memory race: this {kind} by warp {row % self.wpc} and the earlier {other_kind} by {who},"

@@ -48,8 +48,10 @@ def test_out_of_bounds_names_instruction_thread_and_address() -> None:
 
 
 def test_source_lines_are_named() -> None:
-    text = VECTOR_ADD.replace(".visible", '.file 1 "kernel.py"\n.visible').replace("mad.wide.s32 d4", ".loc 1 42 7\nmad.wide.s32 d4")
-    with pytest.raises(SimulationError, match="kernel.py:42:7"):
+    text = VECTOR_ADD.replace(".visible", '.file 1 "kernel.py"\n.visible').replace(
+        "mad.wide.s32 d4", ".loc 1 42 7\nmad.wide.s32 d4"
+    )
+    with pytest.raises(SimulationError, match=r"kernel\.py:42:7"):
         run(text, *(np.zeros(10, np.float32) for _ in range(3)), 64)
 
 
@@ -188,7 +190,8 @@ def test_shuffle_modes() -> None:
 
 def test_reduction_by_shuffles() -> None:
     body = "cvt.rn.f32.u32 f0, r0;" + "".join(
-        f"mov.b32 r1, f0; shfl.sync.bfly.b32 r2, r1, {o}, 31, -1; mov.b32 f1, r2; add.f32 f0, f0, f1;" for o in (16, 8, 4, 2, 1)
+        f"mov.b32 r1, f0; shfl.sync.bfly.b32 r2, r1, {o}, 31, -1; mov.b32 f1, r2; add.f32 f0, f0, f1;"
+        for o in (16, 8, 4, 2, 1)
     )
     assert (warp_result(body, np.float32, "f0") == 496).all()
 
@@ -199,7 +202,9 @@ def test_votes_match_redux_elect() -> None:
     assert (warp_result(odd + "vote.sync.ballot.b32 r10, p1, -1;") == 0xAAAAAAAA).all()
     assert (warp_result(odd + "vote.sync.any.pred p2, p1, -1; selp.b32 r10, 1, 0, p2;") == 1).all()
     assert (warp_result(odd + "vote.sync.all.pred p2, p1, -1; selp.b32 r10, 1, 0, p2;") == 0).all()
-    assert (warp_result(odd + "activemask.b32 r10; @p1 activemask.b32 r10;") == np.where(lanes % 2, 0xAAAAAAAA, 2**32 - 1)).all()
+    assert (
+        warp_result(odd + "activemask.b32 r10; @p1 activemask.b32 r10;") == np.where(lanes % 2, 0xAAAAAAAA, 2**32 - 1)
+    ).all()
     assert (warp_result("shr.u32 r1, r0, 3; match.any.sync.b32 r10, r1, -1;") == (0xFF << lanes // 8 * 8)).all()
     assert (warp_result("redux.sync.add.u32 r10, r0, -1;") == 496).all()
     assert (warp_result("sub.s32 r1, 5, r0; redux.sync.min.s32 r10, r1, -1;").view(np.int32) == -26).all()
@@ -268,7 +273,11 @@ def test_atomics_serialise_lanes(form: str, dtype: type, want: float | None) -> 
 
 def test_atomic_returns_each_value_once() -> None:
     counter, out = np.zeros(1, np.uint32), np.zeros(128, np.uint32)
-    run(frame("atom.global.add.u32 r1, [d0], 1; mad.wide.u32 d2, r1, 4, d1; st.global.u32 [d2], r0;", 2, 128), counter, out)
+    run(
+        frame("atom.global.add.u32 r1, [d0], 1; mad.wide.u32 d2, r1, 4, d1; st.global.u32 [d2], r0;", 2, 128),
+        counter,
+        out,
+    )
     assert counter[0] == 128
     assert sorted(out) == list(range(128))
 
@@ -367,7 +376,9 @@ def test_trap() -> None:
 
 def test_later_features_are_refused_by_name() -> None:
     with pytest.raises(SimulationError, match=r"cp\.async\.bulk.*not yet"):
-        body = "mov.u32 r1, smem; cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [r1], [d0], 16, [r1];"
+        body = (
+            "mov.u32 r1, smem; cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [r1], [d0], 16, [r1];"
+        )
         run(frame(body, 1, 32, SMEM), np.zeros(4), shared=64)
 
 
@@ -414,12 +425,18 @@ def test_mbarrier_faults() -> None:
         run(PIPELINE.replace("[r1], 32;", "[r1], 33;"), out, shared=256)
     for name in ("W0", "W1"):
         line = next(line for line in PIPELINE.split("\n") if line.startswith(name))
-        with pytest.raises(SimulationError, match="race|deadlock"):
+        with pytest.raises(SimulationError, match=r"race|deadlock"):
             run(PIPELINE.replace(line, ""), out, shared=256)
-    with pytest.raises(SimulationError, match="without a barrier after its mbarrier.init"):
+    with pytest.raises(SimulationError, match=r"without a barrier after its mbarrier\.init"):
         run(PIPELINE.replace("bar.sync 0;", ""), out, shared=256, seed=0)
     with pytest.raises(SimulationError, match="arrivals too many"):
-        run(PIPELINE.replace("@p5 mbarrier.arrive.shared::cta.b64 _, [r2];", "mbarrier.arrive.shared::cta.b64 _, [r2];"), out, shared=256)
+        run(
+            PIPELINE.replace(
+                "@p5 mbarrier.arrive.shared::cta.b64 _, [r2];", "mbarrier.arrive.shared::cta.b64 _, [r2];"
+            ),
+            out,
+            shared=256,
+        )
     with pytest.raises(SimulationError, match="was not initialised"):
         run(PIPELINE.replace("mbarrier.init.shared::cta.b64 [r2], 1;", ""), out, shared=256)
 
@@ -466,9 +483,15 @@ def test_cp_async_without_wait_or_barrier() -> None:
 
 def test_cp_async_through_an_mbarrier() -> None:
     text = COPY.replace("cp.async.commit_group;", "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [r20];")
-    text = text.replace("cp.async.wait_group 0;", "W: mbarrier.try_wait.parity.shared::cta.b64 p3, [r20], 0; @!p3 bra W;")
+    text = text.replace(
+        "cp.async.wait_group 0;", "W: mbarrier.try_wait.parity.shared::cta.b64 p3, [r20], 0; @!p3 bra W;"
+    )
     text = text.replace("bar.sync 0;", "")
-    text = text.replace("cp.async.cg", "add.u32 r20, r1, 1024; setp.eq.u32 p1, r0, 0; @p1 mbarrier.init.shared::cta.b64 [r20], 64;\nbar.sync 0;\ncp.async.cg", 1)
+    text = text.replace(
+        "cp.async.cg",
+        "add.u32 r20, r1, 1024; setp.eq.u32 p1, r0, 0; @p1 mbarrier.init.shared::cta.b64 [r20], 64;\nbar.sync 0;\ncp.async.cg",
+        1,
+    )
     x, y = np.arange(256, dtype=np.uint32).reshape(64, 4), np.zeros((64, 4), np.uint32)
     run(text, x, y, shared=1032)
     assert (y == x[np.arange(64) ^ 33]).all()

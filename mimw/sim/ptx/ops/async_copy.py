@@ -99,7 +99,9 @@ def _copy(s: Sim, inst: Inst) -> Plain:
         else:
             return None
         if (out[x.active()] > total).any():
-            raise SimulationError(f"cp.async src-size is larger than {total}", where=s.m.where(x, x.active() & (out > total)))
+            raise SimulationError(
+                f"cp.async src-size is larger than {total}", where=s.m.where(x, x.active() & (out > total))
+            )
         return None if (out[x.active()] == total).all() else out
 
     def fetch(x: Ctx) -> list[Array]:

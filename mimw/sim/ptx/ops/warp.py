@@ -10,7 +10,7 @@ from mimw.codegen.machine import Inst
 from mimw.sim.ptx.errors import SimulationError
 from mimw.sim.ptx.floats import Array
 from mimw.sim.ptx.ops.access import address, items_of, sanitize, space_of
-from mimw.sim.ptx.ops.integer import second_result
+from mimw.sim.ptx.ops.moves import second_result
 from mimw.sim.ptx.ops.sync import members_ready, together
 from mimw.sim.ptx.registry import Step, Sync, executes, not_yet
 from mimw.sim.ptx.sim import Sim
@@ -172,7 +172,9 @@ def _ldmatrix(s: Sim, inst: Inst, mods: list[str]) -> Step:
         data = np.stack(s.mem.load(rows, access, 2, 8), axis=-1).astype(np.uint32)
         for i, put in enumerate(puts):
             tile = data[:, 8 * i : 8 * i + 8]
-            low, high = (tile[:, 2 * t, g], tile[:, 2 * t + 1, g]) if trans else (tile[:, g, 2 * t], tile[:, g, 2 * t + 1])
+            low, high = (
+                (tile[:, 2 * t, g], tile[:, 2 * t + 1, g]) if trans else (tile[:, g, 2 * t], tile[:, g, 2 * t + 1])
+            )
             put(x, low | (high << np.uint32(16)))
 
     return Sync(together(s), run)
