@@ -28,6 +28,7 @@ WINDOW_SIZE = 1 << 32
 # sm_90 keeps the first KiB of shared memory for the system: address 0 is never the program's.
 SHARED_START = 1024
 _GAP = 4096
+_LANES = np.arange(32)
 
 
 class Region:
@@ -114,14 +115,14 @@ def _root_pointer(array: Any) -> int:
 
 
 class Access:
-    """One memory access of a group: which lanes, and per region the byte index of each.
+    """One memory access of a group: warp and lane of each executing thread, and per region the byte index of each.
 
     `parts` holds (region, byte index array, positions in the flat lane order or None for all, is shared).
     """
 
     __slots__ = ("addr", "lanes", "parts", "rows")
 
-    def __init__(self, addr: Array, lanes: Array | None, rows: Array) -> None:
+    def __init__(self, addr: Array, lanes: Array, rows: Array) -> None:
         self.addr = addr
         self.lanes = lanes
         self.rows = rows
@@ -151,7 +152,7 @@ class Memory:
             flat, rows = addr.reshape(-1).astype(np.int64), x.rows.reshape(-1)
         else:
             flat, rows = addr[x.mask].astype(np.int64), x.rows[x.mask]
-        access = Access(flat, x.mask, rows)
+        access = Access(flat, np.tile(_LANES, x.n) if x.mask is None else np.nonzero(x.mask)[1], rows)
         if total > 1 and (flat & (total - 1)).any():
             raise self._fault(x, access, (flat & (total - 1)) != 0, f"misaligned {space} access of {total} bytes", "")
         if space == "generic":
@@ -194,11 +195,8 @@ class Memory:
                 raise self._fault(
                     x, access, _spread(bad, positions, len(access.addr)), _outside(space, total, store), text
                 )
-            lanes = np.broadcast_to(np.arange(32), (x.n, 32))
-            lane = (lanes.reshape(-1) if x.mask is None else lanes[x.mask])[
-                slice(None) if positions is None else positions
-            ]
-            rows = access.rows if positions is None else access.rows[positions]
+            pick = slice(None) if positions is None else positions
+            rows, lane = access.rows[pick], access.lanes[pick]
             access.parts.append((self.local, (rows * 32 + lane) * self.local_stride + flat, positions, False))
         else:
             self._locate_global(x, access, flat, positions, total, store)

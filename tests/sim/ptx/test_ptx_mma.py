@@ -315,6 +315,7 @@ def test_wgmma_registers_and_accumulator(registers_a: bool, accumulate: bool) ->
         ("wgmma.commit_group.sync.aligned;", "", "in flight still writes it"),
         ("wgmma.fence.sync.aligned;", "", "wgmma.fence is missing"),
         ("fence.proxy.async.shared::cta;", "", r"fence\.proxy\.async by the writing threads"),
+        ("fence.proxy", "elect.sync _|p9, -1; @p9 fence.proxy", r"fence\.proxy\.async by the writing threads"),
         ("bar.sync 0;", "", "race"),
         ("fence.proxy.async.shared::cta;\nbar.sync 0;", "bar.sync 0;\nfence.proxy.async.shared::cta;", r"fence\.proxy\.async"),
         ("wgmma.commit_group", "mov.b32 r100, 0;\nwgmma.commit_group", "written while"),

@@ -71,9 +71,10 @@ def sanitize(s: Sim, access: Access, width: int, store: bool, atomic: bool = Fal
         return
     for _, index, positions, shared in access.parts:
         if shared:
-            rows = access.rows if positions is None else access.rows[positions]
+            pick = slice(None) if positions is None else positions
+            rows = access.rows[pick]
             if store:
-                s.san.write(rows, index, width, s.pc, atomic)
+                s.san.write(rows, access.lanes[pick], index, width, s.pc, atomic)
             else:
                 s.san.read(rows, index, width, s.pc, atomic)
 

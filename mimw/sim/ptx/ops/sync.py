@@ -150,7 +150,7 @@ def _fence(s: Sim, inst: Inst, mods: list[str]) -> Step:
     def run(x: Ctx) -> None:
         s.fences[name] += x.n
         if proxied and s.san is not None:
-            s.san.fence_async(x.warps)
+            s.san.fence_async(x.warps, x.active())
 
     return run
 
