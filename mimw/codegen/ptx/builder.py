@@ -285,7 +285,7 @@ class PtxBuilder(LaneBuilder):
     def _bf16_by_fma(self, prim: str, args: tuple[Lane, ...], uniform: int) -> Lane:
         a, b = (self.register(x) for x in args)
         one, minus_one, minus_zero = (self.register(Lane(BF16, None, x)) for x in (0x3F80, 0xBF80, 0x8000))
-        operands: list[Reg | Imm] = {"add": [a, one, b], "sub": [b, minus_one, a], "mul": [a, b, minus_zero]}[prim]
+        operands: list[Reg | Imm] = [*{"add": [a, one, b], "sub": [b, minus_one, a], "mul": [a, b, minus_zero]}[prim]]
         return self.pure("fma.rn.bf16", BF16, operands, uniform)
 
     def packs(self, prim: str, dtype: DType) -> bool:
@@ -293,14 +293,16 @@ class PtxBuilder(LaneBuilder):
 
     def packed_op(self, prim: str, dtype: DType, args: Sequence[tuple[Lane, Lane]]) -> tuple[Lane, Lane]:
         uniform = min(min(a.uniform, b.uniform) for a, b in args)
-        regs: list[Reg | Imm] = [self.packed(pair) for pair in args]
+        regs: list[Reg | Imm] = [*(self.packed(pair) for pair in args)]
         opcode = _FLOAT_OPS[prim].replace("{f}", dtype.name + "x2")
         if dtype is BF16 and not self.has_bf16 and prim in ("add", "sub", "mul"):
             one, minus_one, minus_zero = (self.register(Lane(U32, None, x * 0x10001)) for x in (0x3F80, 0xBF80, 0x8000))
-            by_fma: dict[str, list[Reg | Imm]]
-            by_fma = {"add": [regs[0], one, regs[-1]], "sub": [regs[-1], minus_one, regs[0]], "mul": [*regs, minus_zero]}[
-                prim
-            ]
+            by_fma: dict[str, list[Reg | Imm]] = {
+                "add": [regs[0], one, regs[-1]],
+                "sub": [regs[-1], minus_one, regs[0]],
+                "mul": [*regs, minus_zero],
+            }
+            regs = by_fma[prim]
             opcode = "fma.rn.bf16x2"
         return self.halves(self._reg_of(self.pure(opcode, U32, regs, uniform)), dtype, uniform)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from mimw.codegen.lane_builder import Lane, Tile
 from mimw.codegen.lowering import Lowering, layout_of, lowers, refuse
-from mimw.codegen.machine import Addr, Block, Edge, Operand, Reg, Vec
+from mimw.codegen.machine import Block, Edge, Operand, Reg, Vec
 from mimw.codegen.ptx.builder import PtxBuilder
 from mimw.codegen.shared.addressing import Placement
 from mimw.codegen.shared.casts import cast
@@ -349,6 +349,3 @@ def _outer_product(b: PtxBuilder, layout: Layout, rows: Tile, cols: Tile, acc: T
         x, y = cast(b, x, dtype), cast(b, y, dtype)
         out.append(b.op("fma", dtype, x, y, z) if dtype.kind == "float" else b.add(b.mul(x, y), z))
     return out
-
-
-ADDRESS = Addr
