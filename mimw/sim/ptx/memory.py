@@ -71,11 +71,11 @@ class GlobalMemory:
         """Device addresses of the first elements of `arrays`; arrays that share host memory share it here too."""
         spans: list[list[Any]] = []
         for array in arrays:
-            low, high = np.lib.array_utils.byte_bounds(array)
-            if any(a <= low and high <= b for a, b, _ in self._host):
+            low, high = _byte_bounds(array)
+            if low == high or any(a <= low and high <= b for a, b, _ in self._host):
                 continue
             touching = [s for s in spans if s[0] < high and low < s[1]]
-            spans = [s for s in spans if s not in touching]
+            spans = [s for s in spans if not (s[0] < high and low < s[1])]
             keep = [array] + [k for s in touching for k in s[2]]
             spans.append([min([low] + [s[0] for s in touching]), max([high] + [s[1] for s in touching]), keep])
         for low, high, keep in spans:
@@ -88,7 +88,7 @@ class GlobalMemory:
     def _device_address(self, array: Array) -> int:
         pointer = int(array.__array_interface__["data"][0])
         for low, high, region in self._host:
-            if low <= pointer and (pointer < high or (array.size == 0 and pointer <= high)):
+            if low <= pointer < high:
                 return region.base + pointer - low
         return GLOBAL_BASE - 256
 
@@ -106,6 +106,17 @@ class GlobalMemory:
             return "no allocation lies below it"
         region = self.regions[i]
         return f"{address - region.base} bytes from the start of {region.name}"
+
+
+def _byte_bounds(array: Any) -> tuple[int, int]:
+    """First host byte of an array and the one after its last, negative strides included."""
+    start = int(array.__array_interface__["data"][0])
+    low = high = start
+    for size, stride in zip(array.shape, array.strides, strict=True):
+        if size == 0:
+            return start, start
+        low, high = low + min(0, (size - 1) * stride), high + max(0, (size - 1) * stride)
+    return low, high + array.itemsize
 
 
 def _root_pointer(array: Any) -> int:

@@ -64,6 +64,19 @@ def test_views_of_one_buffer_share_memory() -> None:
     assert (buffer[:100] == want).all()
 
 
+def test_strided_and_empty_arrays() -> None:
+    wide = np.arange(400, dtype=np.float32).reshape(4, 100)
+    rows = wide[1:3, 10:60]
+    out = np.zeros(50, np.float32)
+    run(VECTOR_ADD, rows, rows[1:], out, 50)
+    assert (out == rows[0] + rows[1]).all()
+    backward = np.arange(64, dtype=np.float32)[::-1]
+    run(VECTOR_ADD, backward, backward, out[:1], 1)
+    assert out[0] == 126
+    with pytest.raises(SimulationError, match="outside every allocation"):
+        run(VECTOR_ADD, np.zeros(0, np.float32), rows, out, 1)
+
+
 def test_read_only_array() -> None:
     z = np.zeros(64, np.float32)
     z.flags.writeable = False

@@ -17,6 +17,13 @@ from mimw.sim.ptx.registry import Step, executes, not_yet
 from mimw.sim.ptx.sim import Sim
 from mimw.sim.ptx.state import UNSIGNED, Ctx, bits_of, dtype_of
 
+
+def popcount(a: Array) -> Array:
+    """Number of set bits of unsigned words, as uint32."""
+    raw = np.unpackbits(np.ascontiguousarray(a)[..., None].view(np.uint8), axis=-1)
+    return raw.sum(axis=-1, dtype=np.uint32)
+
+
 _LOGIC: dict[str, Binary] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 
 
@@ -134,9 +141,6 @@ def _count_bits(s: Sim, inst: Inst, mods: list[str]) -> Step:
     size = bits_of(kind)
     unsigned = UNSIGNED[size]
 
-    def popc(a: Array) -> Array:
-        return np.bitwise_count(a).astype(np.uint32)
-
     def top(a: Array) -> Array:
         """Index of the highest set bit, -1 when there is none."""
         low, high = a.astype(np.uint64) & np.uint64(0xFFFFFFFF), a.astype(np.uint64) >> np.uint64(32)
@@ -158,7 +162,7 @@ def _count_bits(s: Sim, inst: Inst, mods: list[str]) -> Step:
     if root == "brev":
         return unary(s, inst, kind, brev)
     fns: dict[str, Callable[[Array], Array]] = {
-        "popc": popc, "clz": lambda a: (size - 1 - top(a)).astype(np.uint32), "bfind": bfind,
+        "popc": popcount, "clz": lambda a: (size - 1 - top(a)).astype(np.uint32), "bfind": bfind,
     }  # fmt: skip
     return unary(s, inst, kind, fns[root], "u32")
 
