@@ -18,7 +18,7 @@ from mimw.frontend.scope import Conflict, Dynamic, Edge, Key, State, Template, U
 from mimw.frontend.tracer import Flexible, Retype, Tracer
 from mimw.ir.core import Block, OpBase, Value
 from mimw.ir.types import Type
-from mimw.language.core import tensor
+from mimw.language.core import is_tuple, tensor
 
 
 class Carried:
@@ -41,7 +41,7 @@ class Carried:
             args = [block.add_arg(ty) for ty in scope.types_of(tpl)]
             if isinstance(tpl, Dynamic):
                 self._guess(t, key, args[0])
-            bound[key] = scope.rebuild(tpl, iter(args), t.slot_name(key).replace(".", "_"))
+            bound[key] = scope.rebuild(tpl, iter(args), t.value_name(key))
         for key, value in bound.items():
             t.set_slot(key, value)
         return bound
@@ -106,6 +106,8 @@ def settle_carried(
             del carried.templates[key]  # the guess was too wide: nothing changes it
             again = True
             continue
+        if _holds_record(base[key]):
+            moving = attempt.edges  # the record may be the one of the start, with other fields
         blame = moving[0]
         for e in moving:
             if isinstance(e.state.slots[key], Undefined):
@@ -143,6 +145,10 @@ def unchanged(before: Any, after: Any) -> bool:
     )
 
 
+def _holds_record(x: Any) -> bool:
+    return scope.is_dataclass(x) or (is_tuple(x) and any(_holds_record(v) for v in x))
+
+
 def _is_read(starts: list[Any]) -> bool:
     return any(
         leaf.value.users for s in starts for leaf in scope.leaves(scope.template_of(s), s) if isinstance(leaf, tensor)
@@ -178,7 +184,7 @@ def finish(t: Tracer, carried: Carried, op: OpBase, edges: list[Edge], gone: dic
     t.restore(base)
     results = iter(op.results)
     for key, tpl in carried.templates.items():
-        value = scope.rebuild(tpl, results, t.slot_name(key).replace(".", "_"))
+        value = scope.rebuild(tpl, results, t.value_name(key))
         t.set_slot(key, value)
         for e in edges:
             if key in e.state.assigned:

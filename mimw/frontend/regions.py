@@ -174,7 +174,7 @@ def join(
     results = iter(op.results)
     outcome: Any = None
     for key, tpl in merged.items():
-        value = scope.rebuild(tpl, results, "" if key is RESULT else t.slot_name(key).replace(".", "_"))
+        value = scope.rebuild(tpl, results, "" if key is RESULT else t.value_name(key))
         if key is RESULT:
             outcome = value
             t.adopt(value)
@@ -210,9 +210,9 @@ def branch(t: Tracer, cond: Value, then: Callable[[], Any], orelse: Callable[[],
         if not (statements and out == Flow.LEFT):
             edges.append(Edge("yield", region.block, t.capture(), loc, None, None if statements else out))
         t.restore(base)
-    t.attach(regions)
 
     def make(types: tuple[Type, ...]) -> OpBase:
+        t.attach(regions)
         return IfOp(cond, regions[0], regions[1], types, loc=loc)
 
     if not edges:
@@ -238,7 +238,6 @@ def inlined(t: Tracer, body: Callable[[], Flow], callee: str) -> Any:
             from_end.terminator = t.builder.insert(ReturnOp([], loc=loc))
             edges.append(from_end)
     t.restore(base)
-    t.attach([region])
     if not edges:
         raise CompilationError("no-return", f"{callee} never returns", loc)
     for e in edges:  # only records of callers outlive the call; names are the callee's
@@ -246,6 +245,7 @@ def inlined(t: Tracer, body: Callable[[], Flow], callee: str) -> Any:
     base.slots = _without_names(base.slots)
 
     def make(types: tuple[Type, ...]) -> OpBase:
+        t.attach([region])
         return InlinedOp(region, types, callee, loc=loc)
 
     return join(t, base, edges, True, make)

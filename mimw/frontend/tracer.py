@@ -202,7 +202,12 @@ class Tracer:
         for name, v in self.frame.names.items():
             if id(v) == key[0]:
                 return f"{name}.{key[1]}"
-        return f"<record>.{key[1]}"
+        return f"the field {key[1]}"
+
+    def value_name(self, key: Key) -> str:
+        """How the IR names a slot's value."""
+        name = self.slot_name(key)
+        return name.replace(".", "_") if isinstance(key, str) or "." in name else key[1]
 
     def adopt(self, value: Any) -> None:
         """Track the mutable records in a value."""
