@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mimw.diagnostics import InternalError
 from mimw.ir.core import OpBase
 from mimw.ir.layout import Layout
 from mimw.ir.layout_factories import mma_accumulator, mma_operand_a, mma_operand_b, wgmma_accumulator, wgmma_operand_a
@@ -34,7 +35,9 @@ class DotRule(Rule):
             return primary
         t = op.operands[index].type
         assert isinstance(t, TensorType)
-        wm, wn = splits_of(primary)
+        acc = op.results[0].type
+        assert isinstance(acc, TensorType)
+        wm, wn = splits_of(primary, acc)
         make = mma_operand_a if index == 0 else mma_operand_b
         return make(t.shape, bits_of(t), wm, wn)
 
@@ -55,15 +58,14 @@ def warp_splits(shape: tuple[int, ...], num_warps: int) -> list[tuple[int, int]]
     return [(wm, wn) for _, wm, wn in ways]
 
 
-def splits_of(accumulator: Layout) -> tuple[int, int]:
-    """(warps_m, warps_n) of an `mma_accumulator` layout; warps that hold copies are counted where the factory put them."""
-    wm = wn = 1
-    for v in accumulator.warp:
-        if v[1]:
-            wn *= 2
-        else:
-            wm *= 2
-    return wm, wn
+def splits_of(accumulator: Layout, t: TensorType) -> tuple[int, int]:
+    """(warps_m, warps_n) of the `mma_accumulator` layout of a tile. A warp bit that holds copies does not say whose it is: so by
+    search. Where two ways give one layout, they give the operands one layout too."""
+    elem_bits = 64 if bits_of(t) == 64 else 32
+    for wm, wn in warp_splits(t.shape, accumulator.num_warps):
+        if mma_accumulator(t.shape, wm, wn, elem_bits) is accumulator:
+            return wm, wn
+    raise InternalError(f"{accumulator} is no mma.sync accumulator of {t}")
 
 
 class AsyncDotRule(Rule):
