@@ -8,8 +8,8 @@ import pytest
 
 from mimw.codegen.ptx.assemble import assemble
 from mimw.codegen.shared.elementwise import COMPARISONS, F64_RULES, RULES
-from mimw.ir.opdef import OPS, ElementwiseOp, elementwise
 from mimw.ir.layout_factories import blocked
+from mimw.ir.opdef import OPS, ElementwiseOp, elementwise
 from mimw.ir.types import DTYPES, F64, I1, DType, PointerType, TensorType
 from tests.codegen.ptx.lowering_kit import LOC, TARGETS, Kernel
 
@@ -56,7 +56,9 @@ def test_casts_between_all_types_assemble(target: str) -> None:
         for p, dtype in zip(k.args, DTYPES.values(), strict=True):
             ways = ("rtne", "rtz") if dtype.kind == "float" else ("rtne",)
             for rounding in ways:
-                k.store(p, offsets, k.op("arith.cast", tile, dtype, rounding) if tile.type.element is not dtype else tile)
+                k.store(
+                    p, offsets, k.op("arith.cast", tile, dtype, rounding) if tile.type.element is not dtype else tile
+                )
     assemble(k.ptx(target), target)
 
 
