@@ -12,6 +12,7 @@ from typing import Any
 
 from mimw.diagnostics import CompilationError, Loc, Note
 from mimw.frontend import scope
+from mimw.frontend.aliases import reached_elsewhere, records_in
 from mimw.frontend.expressions import is_constant
 from mimw.frontend.regions import assigned_names, close_edge, convert, freeze
 from mimw.frontend.scope import Conflict, Dynamic, Edge, Key, State, Template, Undefined
@@ -43,6 +44,8 @@ class Carried:
                 self._guess(t, key, args[0])
             bound[key] = scope.rebuild(tpl, iter(args), t.value_name(key))
         for key, value in bound.items():
+            if isinstance(key, str) and _holds_record(value) and reached_elsewhere(t.frame, key, self.base.slots[key]):
+                t.torn.mark((self.base.slots[key], value), t.builder.loc)
             t.set_slot(key, value)
         return bound
 
@@ -185,6 +188,8 @@ def finish(t: Tracer, carried: Carried, op: OpBase, edges: list[Edge], gone: dic
     results = iter(op.results)
     for key, tpl in carried.templates.items():
         value = scope.rebuild(tpl, results, t.value_name(key))
+        if any(t.torn.place(r) for r in records_in(base.slots[key])):
+            t.torn.mark(value, t.builder.loc)
         t.set_slot(key, value)
         for e in edges:
             if key in e.state.assigned:

@@ -10,6 +10,7 @@ from typing import Any
 
 from mimw.diagnostics import CompilationError, Loc, Note
 from mimw.frontend import scope
+from mimw.frontend.aliases import reached_elsewhere, records_in
 from mimw.frontend.scope import Conflict, Context, Edge, Key, State, Template, Undefined
 from mimw.frontend.tracer import Flow, Tracer
 from mimw.ir.core import OpBase, Value
@@ -81,6 +82,8 @@ def merge_edges(
         if any(v is _MISSING for v in have):
             undefined[key] = _one_sided(t, key, edges, have)
             continue
+        if isinstance(key, str) and before is not _MISSING and reached_elsewhere(t.frame, key, before):
+            t.torn.mark(before, t.builder.loc)
         have = freeze(edges, have, known)
         for e, v in zip(edges, have, strict=True):
             e.state.slots[key] = v
@@ -179,6 +182,8 @@ def join(
             outcome = value
             t.adopt(value)
             continue
+        if any(t.torn.place(r) for r in records_in(base.slots.get(key))):
+            t.torn.mark(value, t.builder.loc)
         t.set_slot(key, value)
         t.frame.assigned[key] = _latest(edges, key, t.builder.loc)
     for key, u in undefined.items():

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from mimw.diagnostics import CompilationError, InternalError, Loc, Note
 from mimw.frontend import scope
+from mimw.frontend.aliases import Torn
 from mimw.frontend.scope import Deferred, Edge, Frame, Key, State, Undefined
 from mimw.ir.builder import Builder
 from mimw.ir.core import Block, OpBase, Region, Value
@@ -84,6 +85,7 @@ class Tracer:
         "printed",
         "records",
         "statements",
+        "torn",
     )
 
     def __init__(
@@ -102,6 +104,7 @@ class Tracer:
         self.depth = 0
         self.open: list[Region] = []
         self.flexible: dict[int, Flexible] = {}
+        self.torn = Torn()
         self.node: ast.AST = frame.source.tree
 
     # Visiting.

@@ -3,6 +3,7 @@
 The kernels use scalars only and small integers as floats, so that both sides are exact.
 """
 
+# ruff: noqa: RET505
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -474,6 +474,26 @@ def frozen_record(x):
     ml.store(x, s.a)
 
 
+@wrong(x=P32, n=INT)
+def aliased_record(x, n):
+    s = State(1.0)
+    t = s
+    if n > 0:
+        s = State(2.0)
+    s.a = 3.0  # ! aliased-record @ s.a | a record that may be, or not, the one that another name holds
+    ml.store(x, t.a)
+
+
+@wrong(x=P32, n=INT)
+def aliased_record_in_a_loop(x, n):
+    s = State(1.0)
+    t = s
+    for _ in range(n):
+        s.a = 3.0  # ! aliased-record @ s.a | a record that may be, or not, the one that another name holds
+        s = State(s.a)
+    ml.store(x, t.a + s.a)
+
+
 @wrong(x=P32)
 def named_tuple_field(x):
     s = Pair(1.0, 2.0)
