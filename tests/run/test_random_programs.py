@@ -18,6 +18,7 @@ from mimw.ir.opdef import OPS
 from mimw.ir.ops.arith import BitcastOp, CastOp
 from mimw.ir.ops.control import ForOp, IfOp, ReturnOp, YieldOp
 from mimw.ir.ops.memory import LoadOp, PtrAddOp, StoreOp
+from mimw.ir.ops.mma import DotOp
 from mimw.ir.ops.tensor import (
     ArangeOp,
     BroadcastOp,
@@ -35,6 +36,7 @@ from mimw.ir.printer import print_module
 from mimw.ir.rewriter import clone_function
 from mimw.ir.types import (
     BF16,
+    F8E4M3,
     F16,
     F32,
     F64,
@@ -73,6 +75,7 @@ class Program:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.inputs: list[np.ndarray] = []
+        self.late: list[tuple[int, np.ndarray]] = []
         self.outputs: list[tuple[tuple[int, ...], DType]] = []
         self.tiles: list[Value] = []
         shapes = [self.random.choice(SHAPES) for _ in range(2)]
@@ -91,8 +94,7 @@ class Program:
         self.b = Builder(self.function.block, HERE)
         for i, (shape, t) in enumerate(loads):
             self.inputs.append(GENERATORS["bits"](t, shape, i + self.random.randrange(1000)))
-            pointers = self.pointers(self.function.block.args[i], shape)
-            self.tiles.append(self.b.insert(LoadOp(pointers, loc=HERE)).result)
+            self.tiles.append(self.load(self.function.block.args[i], shape, t))
         for _ in range(steps):
             self.step()
         for v in self.tiles[-3:]:
@@ -107,6 +109,46 @@ class Program:
         spread = self.b.insert(SplatOp(base, shape, loc=HERE)).result
         return self.b.insert(PtrAddOp(spread, offsets, loc=HERE)).result
 
+    def load(self, base: Value, shape: tuple[int, ...], t: DType) -> Value:
+        """A whole array, or the part under a mask, with or without values for the rest."""
+        pointers = self.pointers(base, shape)
+        if self.random.random() < 0.5:
+            return self.b.insert(LoadOp(pointers, loc=HERE)).result
+        other = self.b.constant(5, TensorType(shape, t)) if self.random.random() < 0.5 else None
+        return self.b.insert(LoadOp(pointers, self.mask(shape), other, loc=HERE)).result
+
+    def mask(self, shape: tuple[int, ...]) -> Value:
+        """True up to some element, in row-major order, or at every third."""
+        count = int(np.prod(shape))
+        flat = self.b.insert(ArangeOp(0, count, loc=HERE)).result
+        if self.random.random() < 0.5:
+            limit = self.b.insert(
+                SplatOp(self.b.constant(self.random.randrange(count + 1), I32), (count,), loc=HERE)
+            ).result
+            on = self.b.elementwise("arith.lt", flat, limit)
+        else:
+            rest = self.b.elementwise("arith.rem", flat, self.b.constant(3, flat.type))
+            on = self.b.elementwise("arith.eq", rest, self.b.constant(1, flat.type))
+        return self.b.insert(ReshapeOp(on, shape, loc=HERE)).result
+
+    def dot(self, x: Value | None = None) -> Value:
+        """A product of small whole numbers, which every order of summation gives exactly."""
+        m, n, k = (self.random.choice([1, 3, 8, 16, 17, 32, 33, 64]) for _ in range(3))
+        t, out = self.random.choice(
+            [(F16, F32), (BF16, F32), (F32, F32), (I8, I32), (U8, I32), (F8E4M3, F32), (F16, F16)]
+        )
+        low = 0 if t is U8 else -4
+        operands: list[Value] = []
+        for shape in ((m, k), (k, n)):
+            argument = Argument(f"dot{len(self.late)}", PointerType(t), 16)
+            self.function.arguments.append(argument)
+            base = self.function.block.add_arg(argument.type, argument.name)
+            self.late.append(
+                (len(self.function.arguments) - 1, GENERATORS["ints"](t, shape, self.random.randrange(99), low, 5))
+            )
+            operands.append(self.load(base, shape, t))
+        return self.b.insert(DotOp(*operands, self.b.constant(2, TensorType((m, n), out)), loc=HERE)).result
+
     def store(self, v: Value) -> None:
         t: Any = v.type
         e, shape = element_of(t), t.shape if isinstance(t, TensorType) else ()
@@ -114,11 +156,22 @@ class Program:
         self.function.arguments.append(argument)
         base = self.function.block.add_arg(argument.type, argument.name)
         self.outputs.append((shape, e))  # type: ignore[arg-type]
-        self.b.insert(StoreOp(self.pointers(base, shape) if shape else base, v, loc=HERE))
+        mask = self.mask(shape) if shape and self.random.random() < 0.5 else None
+        self.b.insert(StoreOp(self.pointers(base, shape) if shape else base, v, mask, loc=HERE))
 
     def arguments(self) -> list[Any]:
         """Fresh arrays for a run."""
-        return [*[x.copy() for x in self.inputs], 3, *[poison(shape or (1,), e) for shape, e in self.outputs]]
+        args: list[Any] = [*[x.copy() for x in self.inputs], 3]
+        late = {at: x.copy() for at, x in self.late}
+        outputs = iter(self.outputs)
+        while len(args) < len(self.function.arguments):
+            at = len(args)
+            if at in late:
+                args.append(late[at])
+            else:
+                shape, e = next(outputs)
+                args.append(poison(shape or (1,), e))
+        return args
 
     # -- one step: each adds at least one value to `tiles`, or does nothing when the tile at hand does not suit -------------
 
@@ -256,11 +309,12 @@ STEPS = [
     Program.cat,
     Program.loop,
     Program.branch,
+    Program.dot,
 ]
 
 
 def _outputs(p: Program, args: list[Any]) -> list[np.ndarray]:
-    return args[len(p.inputs) + 1 :]
+    return args[len(args) - len(p.outputs) :]
 
 
 def _assert_same(p: Program, got: list[Any], want: list[Any], who: str, module: Module) -> None:
@@ -283,7 +337,10 @@ def _assert_same(p: Program, got: list[Any], want: list[Any], who: str, module: 
 @settings(max_examples=40)
 @given(seed=st.integers(0, 10**9))
 def test_engines_agree(target: str, seed: int) -> None:
-    p = Program(seed)
+    _check(Program(seed), target)
+
+
+def _check(p: Program, target: str) -> None:
     module = Module(p.function)
     verify(module)
     want = p.arguments()
@@ -296,6 +353,23 @@ def test_engines_agree(target: str, seed: int) -> None:
     got = p.arguments()
     run_in_ptx(Module(clone_function(p.function)), got, (1,), target)
     _assert_same(p, got, want, f"the PTX simulator for {target}", module)
+
+
+class Product(Program):
+    """One product of small whole numbers, of sizes that are odd or those of the instructions."""
+
+    def build(self) -> None:
+        self.function = Function("product", [Argument("n", I32)], HERE, self.random.choice([1, 2, 4, 8]))
+        self.b = Builder(self.function.block, HERE)
+        self.store(self.dot())
+        self.b.insert(ReturnOp([], loc=HERE))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10**9))
+def test_products_agree(target: str, seed: int) -> None:
+    _check(Product(seed), target)
 
 
 def test_inputs_cover_all_types() -> None:
