@@ -54,7 +54,7 @@ class Placement:
         found: list[int] = []
         while 1 << len(found) < most:
             step = size << len(found)
-            bit = next((b for b, v in enumerate(layout.reg) if self.linear(v) == step and not self._digits_of(v)), None)
+            bit = next((b for b, v in enumerate(layout.reg) if self.linear(v) == step and not self.has_digits(v)), None)
             if bit is None or self.span & step or any(self.digit_stride(d) % (2 * step) for d in range(layout.rank)):
                 break
             if any(b != bit and self.linear(v) & step for b, v in enumerate(layout.reg)):
@@ -64,7 +64,8 @@ class Placement:
             found.append(bit)
         return found
 
-    def _digits_of(self, v: Vector) -> bool:
+    def has_digits(self, v: Vector) -> bool:
+        """Whether a register bit reaches the digits of the shared layout."""
         return any(x >> a for x, (a, _) in zip(v, self.shared.dims, strict=True))
 
     def digit_stride(self, d: int) -> int:

@@ -181,6 +181,8 @@ def _by_ldmatrix(ctx: Lowering, base: Lane, placement: Placement, dtype: DType) 
     if any(x & 15 for x in (*rows, *rest, *placement.thread[5:])) or not all(rows):
         return None
     extra = min(2, len(rest))
+    if any(placement.has_digits(v) for v in layout.reg[: inner + extra]):
+        return None  # the lanes' addresses are XORed, and a digit is added
     return _emit_ldmatrix(ctx, base, placement, dtype, rows, rest, extra, trans)
 
 
