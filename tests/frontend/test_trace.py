@@ -73,7 +73,7 @@ def test_matmul():
     sizes = dict.fromkeys(("M", "N", "K", "sa", "sb", "sc"), Arg(I32, 16))
     m = build(matmul, a=P16, b=P16, c=P16, **sizes, BM=96, BN=128, BK=31)
     loop = ops(m, "control.for")[0]
-    assert [str(r.type) for r in loop.results] == ["tensor<96x128xf32>"] or len(loop.results) == 3
+    assert str(loop.results[2].type) == "tensor<96x128xf32>"
     assert [r.name for r in loop.results] == ["pa", "pb", "acc"]
 
 
@@ -247,7 +247,7 @@ def test_odd_source_layouts(tmp_path):
 
 
 def test_dependencies():
-    def helper(n):
+    def plus_constant(n):
         return n + PLAIN
 
     @kernel
@@ -255,10 +255,10 @@ def test_dependencies():
         return x * SIZE
 
     def k(x, B: ml.constexpr = 3):
-        ml.store(x, callee(helper(B)) + math.pi)
+        ml.store(x, callee(plus_constant(B)) + math.pi)
 
     found = dependencies(k)
-    assert [n.split(".")[-1] for n in found.sources] == ["k", "helper", "callee"] or len(found.sources) == 3
+    assert sorted(n.split(".")[-1] for n in found.sources) == ["callee", "k", "plus_constant"]
     values = set(found.constants.values())
     assert {"3", "64", repr(math.pi)} <= values
 
