@@ -79,6 +79,7 @@ class Waiting:
         self.at_barrier: set[int] = set()
         self.barriers: dict[tuple[int, int], Barrier] = {}
         self.mbarriers: dict[tuple[int, int], MBarrier] = {}
+        self.flags: dict[int, Clocks] = {}
         self.votes: dict[int, tuple[int, int]] = {}
         self.wgmma: dict[int, WgmmaState] = {}
         self.copy_epoch: dict[int, int] = {}

@@ -12,6 +12,7 @@ from mimw.sim.ptx.floats import Array
 from mimw.sim.ptx.ops import (
     access,
     async_copy,
+    atomic,
     bits,
     compare,
     control,
@@ -33,6 +34,7 @@ from mimw.sim.ptx.state import Ctx, Getter
 FAMILIES = (
     access,
     async_copy,
+    atomic,
     bits,
     compare,
     control,

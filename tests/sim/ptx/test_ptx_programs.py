@@ -333,6 +333,33 @@ def test_write_after_read_needs_a_barrier_too() -> None:
         run(again.replace("bar.sync 0; mov", "mov"), np.zeros(128, np.uint32), np.zeros(128, np.uint32), shared=512)
 
 
+FLAG = frame(
+    """
+    mov.u32 r1, smem; shr.u32 r2, r0, 5; and.b32 r3, r0, 31; mad.lo.u32 r4, r3, 4, r1; mov.u32 r6, 0;
+    setp.eq.u32 p1, r0, 0; @p1 st.shared.u32 [r1+128], r6; bar.sync 0;
+    setp.eq.u32 p1, r2, 1; @p1 bra WRITER;
+SPIN: ld.acquire.cta.shared.u32 r5, [r1+128]; setp.eq.u32 p2, r5, 0; @p2 bra SPIN;
+    ld.shared.u32 r7, [r4]; mad.wide.u32 d1, r3, 4, d0; st.global.u32 [d1], r7; bra OUT;
+WRITER:
+    st.shared.u32 [r4], r0; bar.warp.sync -1; mov.u32 r6, 1;
+    elect.sync _|p3, -1; @p3 st.release.cta.shared.u32 [r1+128], r6;
+OUT:
+    """,
+    1,
+    64,
+    SMEM,
+)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_flags_in_shared_memory_order_accesses(seed: int) -> None:
+    out = np.zeros(32, np.uint32)
+    run(FLAG, out, shared=132, seed=seed)
+    assert out.tolist() == list(range(32, 64))
+    with pytest.raises(SimulationError, match=r"race|endless loop"):
+        run(FLAG.replace("ld.acquire.cta.shared", "ld.shared"), out, shared=132, seed=seed, max_steps=2000)
+
+
 def test_shared_out_of_bounds() -> None:
     with pytest.raises(SimulationError, match="shared store of 4 bytes outside"):
         run(TRANSPOSE, np.zeros(128, np.uint32), np.zeros(128, np.uint32), shared=508)
