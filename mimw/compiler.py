@@ -25,7 +25,7 @@ from mimw.ir.types import DType, PointerType
 from mimw.passes import facts, pipeline
 from mimw.runtime.convention import POINTER, KernelMetadata, Param, layout_params
 from mimw.runtime.launch import CompiledKernel
-from mimw.target import Target
+from mimw.target import Target, get_target
 
 
 class Options:
@@ -92,6 +92,13 @@ def trace_kernel(fn: Callable[..., Any], signature: Signature, options: Options)
     module.function.options["enable_fp_fusion"] = options.enable_fp_fusion
     module.function.options["debug"] = options.debug
     module.function.options["maxnreg"] = options.maxnreg
+    return module
+
+
+def simulated_kernel(fn: Callable[..., Any], signature: Signature, options: Options) -> Module:
+    """Tile IR as the tile simulator executes it: traced, with products contracted as in compiled code (no target has a say in that)."""
+    module = trace_kernel(fn, signature, options)
+    pipeline.run(module, get_target("sm_90a"), passes=pipeline.SIMULATED)
     return module
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mimw.codegen.ptx.assemble import ptxas_version
-from mimw.compiler import Options, compile_kernel, trace_kernel
+from mimw.compiler import Options, compile_kernel, simulated_kernel
 from mimw.diagnostics import CompilationError, LaunchError
 from mimw.frontend.dependencies import dependencies
 from mimw.frontend.source import KernelFunction
@@ -282,7 +282,7 @@ class Kernel(KernelFunction):
         key = (special, options.key())
         module = self._traced.get(key)
         if module is None:
-            module = trace_kernel(self.fn, self.signature(special, values), options)
+            module = simulated_kernel(self.fn, self.signature(special, values), options)
             self._traced[key] = module
         passed = [infos[i] for i, k in enumerate(special) if k[0] != "c"]
         return run_on_host(module, passed, grid)

@@ -170,9 +170,9 @@ def compile_text(module: Module, target: str = TARGET) -> tuple[str, int]:
     return text, int(module.function.options.get("shared_bytes", 0))
 
 
-def run_in_ptx(module: Module, args: list[Any], grid: tuple[int, ...]) -> None:
+def run_in_ptx(module: Module, args: list[Any], grid: tuple[int, ...], target: str = TARGET) -> None:
     """Compile to PTX and execute the text in its simulator."""
-    text, shared = compile_text(module)
+    text, shared = compile_text(module, target)
     gx, gy, gz = (*grid, 1, 1)[:3]
     run_ptx(text, None, (gx, gy, gz), args, shared_bytes=shared)
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mimw.codegen.float_bits import encode
-from mimw.codegen.machine import Block, Reg
-from mimw.diagnostics import Loc, UNKNOWN
-from mimw.ir.types import I1, I32, I64, U32, DType, Element, PointerType
+from mimw.codegen.machine import Block, Imm, Reg
+from mimw.diagnostics import UNKNOWN, Loc
+from mimw.ir.types import I1, U32, DType, Element, PointerType
 from mimw.target import Target
 
 LANE, WARP, CTA = 0, 1, 2
@@ -56,19 +56,19 @@ Tile = Sequence[Lane]
 class LazyTile(Sequence[Lane]):
     """A tile whose lanes are made where they are used. For i1 tiles: predicates kept alive cost more than the compare."""
 
-    __slots__ = ("count", "make")
+    __slots__ = ("make", "size")
 
     def __init__(self, count: int, make: Callable[[int], Lane]) -> None:
-        self.count = count
+        self.size = count
         self.make = make
 
     def __len__(self) -> int:
-        return self.count
+        return self.size
 
     def __getitem__(self, i: Any) -> Any:
         if isinstance(i, slice):
-            return [self.make(k) for k in range(*i.indices(self.count))]
-        if not 0 <= i < self.count:
+            return [self.make(k) for k in range(*i.indices(self.size))]
+        if not 0 <= i < self.size:
             raise IndexError(i)
         return self.make(i)
 
@@ -263,7 +263,13 @@ class LaneBuilder(ABC):
             found = self._fold_right(prim, dtype, b, a.off)
             if found is not None:
                 return found
-        if is_integer(dtype) and (a.off or b.off) and a.reg is not None and b.reg is not None and prim in ("add", "sub"):
+        if (
+            is_integer(dtype)
+            and (a.off or b.off)
+            and a.reg is not None
+            and b.reg is not None
+            and prim in ("add", "sub")
+        ):
             low = self.emit_op(prim, dtype, (self.base(a), self.base(b)))
             return self.plus(low, a.off + b.off if prim == "add" else a.off - b.off)
         if prim == "sub" and a.reg is b.reg and a.part == b.part:
@@ -444,7 +450,9 @@ class LaneBuilder(ABC):
         """The value that the lane `distance` below holds (its own where there is none)."""
 
     @abstractmethod
-    def load(self, space: str, dtype: Element, address: Lane, count: int, guard: Lane | None, other: Tile | None, how: str) -> list[Lane]:
+    def load(
+        self, space: str, dtype: Element, address: Lane, count: int, guard: Lane | None, other: Tile | None, how: str
+    ) -> list[Lane]:
         """`count` neighbouring elements from global or shared memory in one access, where `guard` is true; `other` elsewhere.
 
         `count` times the element's size is 1, 2, 4, 8 or 16 bytes and the address is aligned to it. `how` holds cache modifiers.
@@ -465,6 +473,10 @@ class LaneBuilder(ABC):
     @abstractmethod
     def warp_barrier(self) -> None:
         """The lanes of a warp meet; shared memory is ordered between them."""
+
+    @abstractmethod
+    def comment(self, text: str) -> None:
+        """A line for the reader of the emitted text."""
 
     @abstractmethod
     def trap(self, guard: Lane | None, text: str) -> None:
@@ -491,16 +503,6 @@ class LaneBuilder(ABC):
         """A fresh register for a block parameter."""
 
 
-def as_i32(lane: Lane) -> Lane:
-    """A u32 lane seen as i32 (same register)."""
-    return Lane(I32, lane.reg, wrap_int(lane.off, I32) if lane.reg is None else lane.off, lane.part, lane.uniform)
-
-
 def as_u32(lane: Lane) -> Lane:
     """An i32 lane seen as u32 (same register)."""
     return Lane(U32, lane.reg, wrap_int(lane.off, U32) if lane.reg is None else lane.off, lane.part, lane.uniform)
-
-
-def as_i64(lane: Lane) -> Lane:
-    """A pointer or u64 lane seen as i64 (same register)."""
-    return Lane(I64, lane.reg, wrap_int(lane.off, I64) if lane.reg is None else lane.off, lane.part, lane.uniform)

@@ -1,4 +1,6 @@
-"""Calls: functions of the language, other kernels (inlined), plain Python functions and builtins on constants, records."""
+"""Calls: functions of the language, other kernels (inlined), plain Python functions and builtins on constants,
+records.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a run-time loop carries around: the guess, its check against the edges, the final binding.
 
-A loop is traced with a guess: the slots that its statements assign by name. When an edge shows that more is carried, or that
-a carried slot needs another type, the trace is rolled back and repeated; the guess only grows, so this ends.
+A loop is traced with a guess: the slots that its statements assign by name. When an edge shows that more is carried,
+or that a carried slot needs another type, the trace is rolled back and repeated; the guess only grows, so this ends.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import Any
 
 from mimw.diagnostics import CompilationError, Loc, Note
 from mimw.frontend import scope
+from mimw.frontend.aliases import reached_elsewhere, records_in
 from mimw.frontend.expressions import is_constant
 from mimw.frontend.regions import assigned_names, close_edge, convert, freeze
-from mimw.frontend.scope import Conflict, Edge, Key, State, Template, Undefined
-from mimw.frontend.tracer import Tracer
+from mimw.frontend.scope import Conflict, Dynamic, Edge, Key, State, Template, Undefined
+from mimw.frontend.tracer import Flexible, Retype, Tracer
 from mimw.ir.core import Block, OpBase, Value
 from mimw.ir.types import Type
-from mimw.language.core import tensor
+from mimw.language.core import is_tuple, tensor
 
 
 class Carried:
@@ -39,10 +40,23 @@ class Carried:
         bound: dict[Key, Any] = {}
         for key, tpl in self.templates.items():
             args = [block.add_arg(ty) for ty in scope.types_of(tpl)]
-            bound[key] = scope.rebuild(tpl, iter(args), t.slot_name(key).replace(".", "_"))
+            if isinstance(tpl, Dynamic):
+                self._guess(t, key, args[0])
+            bound[key] = scope.rebuild(tpl, iter(args), t.value_name(key))
         for key, value in bound.items():
+            if isinstance(key, str) and _holds_record(value) and reached_elsewhere(t.frame, key, self.base.slots[key]):
+                t.torn.mark((self.base.slots[key], value), t.builder.loc)
             t.set_slot(key, value)
         return bound
+
+    def _guess(self, t: Tracer, key: Key, arg: Value) -> None:
+        """Note that the type of `arg` is a guess: its slot starts from a constant, here or in a loop around."""
+        start = scope.settle(self.base.slots[key])
+        if isinstance(start, (int, float)):
+            t.flexible[id(arg)] = Flexible(arg, self, key, start)
+        elif isinstance(start, tensor) and id(start.value) in t.flexible:
+            outer = t.flexible[id(start.value)]
+            t.flexible[id(arg)] = Flexible(arg, outer.owner, outer.key, outer.start)
 
     def row(self, slots: dict[Key, Any]) -> list[tuple[Template, Any]]:
         """Templates with the value of each slot, for `close_edge`."""
@@ -95,6 +109,8 @@ def settle_carried(
             del carried.templates[key]  # the guess was too wide: nothing changes it
             again = True
             continue
+        if _holds_record(base[key]):
+            moving = attempt.edges  # the record may be the one of the start, with other fields
         blame = moving[0]
         for e in moving:
             if isinstance(e.state.slots[key], Undefined):
@@ -107,6 +123,7 @@ def settle_carried(
         else:
             found = scope.loop_template(tpl, base[key], [e.state.slots[key] for e in moving])
             if isinstance(found, Conflict):
+                t.yield_to([base[key], *(e.state.slots[key] for e in moving)])
                 gone[key] = _conflict(key, base[key], carried, found)
                 blame = moving[max(0, found.right - 1)]
         if key in gone:
@@ -129,6 +146,10 @@ def unchanged(before: Any, after: Any) -> bool:
     return after is before or (
         not isinstance(after, tensor) and is_constant(after) and scope.same_constant(before, after)
     )
+
+
+def _holds_record(x: Any) -> bool:
+    return scope.is_dataclass(x) or (is_tuple(x) and any(_holds_record(v) for v in x))
 
 
 def _is_read(starts: list[Any]) -> bool:
@@ -166,7 +187,9 @@ def finish(t: Tracer, carried: Carried, op: OpBase, edges: list[Edge], gone: dic
     t.restore(base)
     results = iter(op.results)
     for key, tpl in carried.templates.items():
-        value = scope.rebuild(tpl, results, t.slot_name(key).replace(".", "_"))
+        value = scope.rebuild(tpl, results, t.value_name(key))
+        if any(t.torn.place(r) for r in records_in(base.slots[key])):
+            t.torn.mark(value, t.builder.loc)
         t.set_slot(key, value)
         for e in edges:
             if key in e.state.assigned:
@@ -202,11 +225,18 @@ def repeat(
 ) -> tuple[Attempt, dict[Key, Undefined]]:
     """Trace the body until the guess of what it carries holds."""
     mark = t.mark()
+    contexts, depth = t.frame.contexts, len(t.frame.contexts)
     gone: dict[Key, Undefined] = {}
     for _ in range(_TRIES):
-        attempt = once()
-        if settle_carried(t, carried, attempt, excluded, gone):
-            return attempt, gone
+        try:
+            attempt = once()
+            if settle_carried(t, carried, attempt, excluded, gone):
+                return attempt, gone
+        except Retype as e:
+            if e.owner is not carried:
+                raise
+            carried.templates[e.key] = Dynamic(e.type)
+            del contexts[depth:]
         t.rollback(mark)
     return t.error(
         "carried-type", "the types of what this loop carries do not settle", node, "convert carried values to one type"

@@ -42,7 +42,9 @@ def _cheap(node: ast.expr) -> bool:
 
 
 def logical(t: Tracer, left: Value, right: Callable[[], Any], conjunction: bool, cheap: bool, what: str) -> Any:
-    """left and/or right for an i1 scalar `left`: evaluated at once when that is unobservable, else under a run-time `if`."""
+    """left and/or right for an i1 scalar `left`: evaluated at once when that is unobservable, else under a run-time
+    `if`.
+    """
 
     def evaluate() -> Any:
         x = truth(t, right(), what)

@@ -1,4 +1,6 @@
-"""What a kernel's code depends on: the sources of all it calls and the constants it captures. The cache key stands on it."""
+"""What a kernel's code depends on: the sources of all it calls and the constants it captures. The cache key stands
+on it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from mimw.language.core import unwrap
 
 
 class Dependencies:
-    """`sources`: function name to its text, the kernel first; `constants`: dotted name to the text of a captured value."""
+    """`sources`: function name to its text, the kernel first; `constants`: dotted name to the text of a captured
+    value.
+    """
 
     __slots__ = ("constants", "sources")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 ERROR_CODES: dict[str, str] = {
+    "aliased-record": "A field is assigned in a record that only at run time is, or is not, the one of another name.",
     "bad-argument": "An argument of a language function has a value that it cannot have.",
     "bad-assignment": "A field is assigned on something that is no mutable record.",
     "bad-axis": "An axis is out of range, or a list of axes is no permutation.",

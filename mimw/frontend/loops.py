@@ -149,10 +149,10 @@ def _dynamic_for(t: Tracer, node: ast.For, it: control.range, target: ast.Name) 
         return Attempt([bound], context.edges)
 
     attempt, gone = repeat(t, node, carried, {name}, once)
-    t.attach(regions)
     close_edges(t, carried, attempt.edges)
     inits = initial_values(t, carried)
     op = t.builder.insert(ForOp(lower, upper, step, inits, regions[0], it.num_stages, it.unroll, loc=loc))
+    t.attach(regions)
     finish(t, carried, op, attempt.edges, gone)
     t.frame.names[name] = _last_index(t, op, base.slots.get(name), attempt.edges, name)
     t.frame.assigned[name] = t.loc(target)
@@ -160,7 +160,9 @@ def _dynamic_for(t: Tracer, node: ast.For, it: control.range, target: ast.Name) 
 
 
 def _last_index(t: Tracer, op: ForOp, before: Any, edges: list[Edge], name: str) -> Deferred:
-    """The loop variable after the loop: carried only if something reads it. Without a trip it keeps its value, or is the start."""
+    """The loop variable after the loop: carried only if something reads it. Without a trip it keeps its value, or
+    is the start.
+    """
 
     def make() -> tensor:
         ty = op.lower.type
@@ -269,10 +271,10 @@ def visit_while(t: Tracer, node: ast.While) -> Flow:
     if never:
         t.rollback(mark)
         return Flow.NEXT
-    t.attach(regions)
     close_edges(t, carried, attempt.edges)
     inits = initial_values(t, carried)
     op = t.builder.insert(WhileOp(inits, regions[0], regions[1], loc=loc))
+    t.attach(regions)
     finish(t, carried, op, attempt.edges, gone)
     if endless and not any(e.kind == "break" for e in attempt.edges):
         t.builder.insert(UnreachableOp(loc=loc))

@@ -15,9 +15,9 @@ from mimw.language import control
 from mimw.language.core import METHODS, constexpr, explain, is_tuple, tensor
 
 
-def construct(t: Tracer, cls: type, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
+def construct(t: Tracer, cls: Any, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
     """Make a record: a dataclass or named tuple of values."""
-    record = hasattr(cls, "__dataclass_fields__") or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
+    record = hasattr(cls, "__dataclass_fields__") or hasattr(cls, "_fields")
     if not record:
         t.error(
             "not-callable",

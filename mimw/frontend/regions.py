@@ -1,4 +1,6 @@
-"""Run-time control flow: branches, loops and inlined functions as regions, and the merging of slots where their edges meet."""
+"""Run-time control flow: branches, loops and inlined functions as regions, and the merging of slots where their
+edges meet.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from typing import Any
 
 from mimw.diagnostics import CompilationError, Loc, Note
 from mimw.frontend import scope
+from mimw.frontend.aliases import reached_elsewhere, records_in
 from mimw.frontend.scope import Conflict, Context, Edge, Key, State, Template, Undefined
 from mimw.frontend.tracer import Flow, Tracer
 from mimw.ir.core import OpBase, Value
@@ -55,7 +58,9 @@ def close_edge(t: Tracer, edge: Edge, values: list[tuple[Template, Any]]) -> Non
 def merge_edges(
     t: Tracer, base: State, edges: list[Edge], with_value: bool
 ) -> tuple[dict[Key, Template], dict[Key, Undefined]]:
-    """Templates of the slots that change on some edge (and of the edges' values), and the slots that end up without one value."""
+    """Templates of the slots that change on some edge (and of the edges' values), and the slots that end up without
+    one value.
+    """
     merged: dict[Key, Template] = {}
     undefined: dict[Key, Undefined] = {}
     keys: dict[Key, None] = {}
@@ -77,11 +82,14 @@ def merge_edges(
         if any(v is _MISSING for v in have):
             undefined[key] = _one_sided(t, key, edges, have)
             continue
+        if isinstance(key, str) and before is not _MISSING and reached_elsewhere(t.frame, key, before):
+            t.torn.mark(before, t.builder.loc)
         have = freeze(edges, have, known)
         for e, v in zip(edges, have, strict=True):
             e.state.slots[key] = v
         template = scope.merge(have, before)
         if isinstance(template, Conflict):
+            t.yield_to(have)
             undefined[key] = conflict_of(t, key, edges, template)
         else:
             merged[key] = template
@@ -103,7 +111,9 @@ _MISSING = object()
 
 
 def freeze(edges: list[Edge], values: list[Any], known: set[Key]) -> list[Any]:
-    """Values with their records as they were on each edge: copies, but for one record of before that stands on all edges."""
+    """Values with their records as they were on each edge: copies, but for one record of before that stands on all
+    edges.
+    """
     first = values[0]
     if is_tuple(first) and first and all(type(v) is type(first) and len(v) == len(first) for v in values):
         columns = [freeze(edges, list(c), known) for c in zip(*values, strict=True)]
@@ -167,11 +177,13 @@ def join(
     results = iter(op.results)
     outcome: Any = None
     for key, tpl in merged.items():
-        value = scope.rebuild(tpl, results, "" if key is RESULT else t.slot_name(key).replace(".", "_"))
+        value = scope.rebuild(tpl, results, "" if key is RESULT else t.value_name(key))
         if key is RESULT:
             outcome = value
             t.adopt(value)
             continue
+        if any(t.torn.place(r) for r in records_in(base.slots.get(key))):
+            t.torn.mark(value, t.builder.loc)
         t.set_slot(key, value)
         t.frame.assigned[key] = _latest(edges, key, t.builder.loc)
     for key, u in undefined.items():
@@ -203,9 +215,9 @@ def branch(t: Tracer, cond: Value, then: Callable[[], Any], orelse: Callable[[],
         if not (statements and out == Flow.LEFT):
             edges.append(Edge("yield", region.block, t.capture(), loc, None, None if statements else out))
         t.restore(base)
-    t.attach(regions)
 
     def make(types: tuple[Type, ...]) -> OpBase:
+        t.attach(regions)
         return IfOp(cond, regions[0], regions[1], types, loc=loc)
 
     if not edges:
@@ -231,7 +243,6 @@ def inlined(t: Tracer, body: Callable[[], Flow], callee: str) -> Any:
             from_end.terminator = t.builder.insert(ReturnOp([], loc=loc))
             edges.append(from_end)
     t.restore(base)
-    t.attach([region])
     if not edges:
         raise CompilationError("no-return", f"{callee} never returns", loc)
     for e in edges:  # only records of callers outlive the call; names are the callee's
@@ -239,6 +250,7 @@ def inlined(t: Tracer, body: Callable[[], Flow], callee: str) -> Any:
     base.slots = _without_names(base.slots)
 
     def make(types: tuple[Type, ...]) -> OpBase:
+        t.attach([region])
         return InlinedOp(region, types, callee, loc=loc)
 
     return join(t, base, edges, True, make)

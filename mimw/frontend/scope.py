@@ -1,8 +1,9 @@
 """Names, records and what control flow does to them: slots, snapshots, edges, merging.
 
-A *slot* is a name of the current frame (key: the name) or a field of a mutable record (key: (id of the record, field)). A branch
-or loop takes a snapshot of all slots; each way out of a region is an *edge* with its own snapshot. Where edges meet, slots that
-differ are merged into results of the op: a *template* says which leaves are run-time values and of what type.
+A *slot* is a name of the current frame (key: the name) or a field of a mutable record (key: (id of the record,
+field)). A branch or loop takes a snapshot of all slots; each way out of a region is an *edge* with its own snapshot.
+Where edges meet, slots that differ are merged into results of the op: a *template* says which leaves are run-time
+values and of what type.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ class Frame:
 
 
 class Context:
-    """A construct around the statement being traced. `kind` "if" (run-time), "loop" (run-time) or "static" (unrolled loop)."""
+    """A construct around the statement being traced. `kind` "if" (run-time), "loop" (run-time) or "static"
+    (unrolled loop).
+    """
 
     __slots__ = ("edges", "kind", "loc")
 
@@ -101,7 +104,9 @@ class State:
 
 
 class Edge:
-    """One way out of a region: the block it leaves, its terminator (None: still to come), the slots, a result, the place."""
+    """One way out of a region: the block it leaves, its terminator (None: still to come), the slots, a result, the
+    place.
+    """
 
     __slots__ = ("block", "kind", "loc", "state", "terminator", "value")
 
@@ -121,8 +126,7 @@ class Edge:
 
 def class_of(x: Any) -> Any:
     """An object's class, untyped: records come from the user."""
-    out: Any = type(x)
-    return out
+    return x.__class__
 
 
 def tuple_like(like: tuple[Any, ...], parts: Iterable[Any]) -> Any:
@@ -269,7 +273,9 @@ def merge_leaves(values: list[Any]) -> Dynamic | Conflict:
 
 
 def _numbers_type(values: list[Any]) -> Type | None:
-    """The type of numbers alone: i1 for bools, the first of i32, i64 that fits for ints, f32 when a float is among them."""
+    """The type of numbers alone: i1 for bools, the first of i32, i64 that fits for ints, f32 when a float is among
+    them.
+    """
     types = [t for t in map(leaf_type, values) if isinstance(t, DType)]
     if len(types) < len(values):
         return None

@@ -1,7 +1,7 @@
 """Source text of Python functions: their syntax tree and where each node stands in its file.
 
-The only place that does line arithmetic: trees are parsed from a slice of the file, and `Source.loc` maps a node back to the
-file's line and column (1-based, in characters).
+The only place that does line arithmetic: trees are parsed from a slice of the file, and `Source.loc` maps a node back
+to the file's line and column (1-based, in characters).
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from mimw.diagnostics import CompilationError, Loc
 
 
 class KernelFunction:
-    """What the frontend knows of a decorated kernel: the Python function under it. The decorator's class inherits from this."""
+    """What the frontend knows of a decorated kernel: the Python function under it. The decorator's class inherits
+    from this.
+    """
 
     fn: Callable[..., Any]
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
+from mimw.diagnostics import Note
 from mimw.frontend import regions, scope
 from mimw.frontend.conditions import truth
 from mimw.frontend.expressions import apply_binary, get_attribute, is_constant, iterable
@@ -73,6 +74,15 @@ def _assign_field(t: Tracer, target: ast.Attribute, value: Any) -> None:
             f"{type(obj).__name__} is a frozen dataclass",
             target,
             "make a new one, or leave frozen=True away",
+        )
+    torn = t.torn.place(obj)
+    if torn is not None:
+        t.error(
+            "aliased-record",
+            f"{target.attr} is assigned in a record that may be, or not, the one that another name holds",
+            target,
+            "make a new record instead of a second name for one",
+            [Note("here a name was bound to one of several records at run time", torn)],
         )
     t.adopt(obj)
     object.__setattr__(obj, target.attr, value)

@@ -27,8 +27,10 @@ _STATEMENTS = {**STATEMENTS, **LOOPS}
 
 
 class Arg:
-    """A run-time parameter: its IR type (a scalar dtype or a pointer), and a number that its value is a multiple of (bytes for
-    pointers)."""
+    """A run-time parameter: its IR type (a scalar dtype or a pointer), and a number that its value is a multiple of.
+
+    The divisor of a pointer counts bytes.
+    """
 
     __slots__ = ("divisor", "type")
 
@@ -116,7 +118,8 @@ def _parameters(
     for name in signature:
         if name not in names:
             raise CompilationError("bad-signature", f"{fn.__name__} has no parameter {name}", loc)
-    defaults: dict[str, Any] = dict(zip(reversed(code.co_varnames[: code.co_argcount]), reversed(fn.__defaults__ or ()), strict=False))
+    positional = code.co_varnames[: code.co_argcount]
+    defaults: dict[str, Any] = dict(zip(reversed(positional), reversed(fn.__defaults__ or ()), strict=False))
     defaults.update(fn.__kwdefaults__ or {})
     arguments: list[Argument] = []
     constants: dict[str, Any] = {}

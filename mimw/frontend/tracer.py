@@ -1,7 +1,9 @@
-"""The tracing machine: walks a kernel's tree once, keeps frames and slots, sets the place of every op, turns faults into errors.
+"""The tracing machine: walks a kernel's tree once, keeps frames and slots, sets the place of every op, turns faults
+into errors.
 
-Knows no particular statement or expression: those are handlers in two tables (`visitor.py` joins them). A handler takes the
-tracer and a node. `statement` gives a `Flow`; `expression` a trace-time object: a `tensor`, or a plain Python constant.
+Knows no particular statement or expression: those are handlers in two tables (`trace.py` joins them). A handler
+takes the tracer and a node. `statement` gives a `Flow`; `expression` a trace-time object: a `tensor`, or a plain
+Python constant.
 """
 
 from __future__ import annotations
@@ -13,14 +15,18 @@ from typing import Any, NoReturn
 
 from mimw.diagnostics import CompilationError, InternalError, Loc, Note
 from mimw.frontend import scope
+from mimw.frontend.aliases import Torn
 from mimw.frontend.scope import Deferred, Edge, Frame, Key, State, Undefined
 from mimw.ir.builder import Builder
-from mimw.ir.core import Block, OpBase, Region
+from mimw.ir.core import Block, OpBase, Region, Value
+from mimw.ir.types import Type
 from mimw.language.core import is_tuple, tensor
 
 
 class Flow(IntEnum):
-    """How a statement ends: NEXT goes on; BREAK, CONTINUE, RETURN are taken at trace time; LEFT: the block has its terminator."""
+    """How a statement ends: NEXT goes on; BREAK, CONTINUE, RETURN are taken at trace time; LEFT: the block has its
+    terminator.
+    """
 
     NEXT = 0
     BREAK = 1
@@ -34,17 +40,53 @@ Statement = Callable[["Tracer", Any], Flow]
 
 
 class NeedsRegion(Exception):
-    """An inlined function turned out to return from inside a run-time branch or loop: trace it again in a `control.inlined`."""
+    """An inlined function turned out to return from inside a run-time branch or loop: trace it again in a
+    `control.inlined`.
+    """
 
     def __init__(self, frame: Frame) -> None:
         super().__init__()
         self.frame = frame
 
 
+class Retype(Exception):
+    """A slot that an outer loop carries started from a constant, and turned out to need another type: trace that loop again."""
+
+    def __init__(self, owner: object, key: Key, type: Type) -> None:
+        super().__init__()
+        self.owner = owner
+        self.key = key
+        self.type = type
+
+
+class Flexible:
+    """A loop's argument whose type is a guess only, because the slot starts from the constant `start`."""
+
+    __slots__ = ("arg", "key", "owner", "start")
+
+    def __init__(self, arg: Value, owner: object, key: Key, start: int | float) -> None:
+        self.arg = arg
+        self.owner = owner
+        self.key = key
+        self.start = start
+
+
 class Tracer:
     """State of one trace."""
 
-    __slots__ = ("builder", "depth", "expressions", "frame", "node", "open", "printed", "records", "statements")
+    __slots__ = (
+        "builder",
+        "depth",
+        "expressions",
+        "flexible",
+        "frame",
+        "node",
+        "open",
+        "printed",
+        "records",
+        "statements",
+        "torn",
+    )
 
     def __init__(
         self,
@@ -61,6 +103,8 @@ class Tracer:
         self.printed: list[str] = []
         self.depth = 0
         self.open: list[Region] = []
+        self.flexible: dict[int, Flexible] = {}
+        self.torn = Torn()
         self.node: ast.AST = frame.source.tree
 
     # Visiting.
@@ -110,7 +154,7 @@ class Tracer:
             if e.loc.line == 0:
                 e.loc = builder.loc
             raise
-        except (NeedsRegion, InternalError):
+        except (NeedsRegion, Retype, InternalError):
             raise
         except RecursionError as e:
             raise CompilationError(
@@ -161,7 +205,12 @@ class Tracer:
         for name, v in self.frame.names.items():
             if id(v) == key[0]:
                 return f"{name}.{key[1]}"
-        return f"<record>.{key[1]}"
+        return f"the field {key[1]}"
+
+    def value_name(self, key: Key) -> str:
+        """How the IR names a slot's value."""
+        name = self.slot_name(key)
+        return name.replace(".", "_") if isinstance(key, str) or "." in name else key[1]
 
     def adopt(self, value: Any) -> None:
         """Track the mutable records in a value."""
@@ -204,6 +253,16 @@ class Tracer:
         block = self.builder.block
         self.builder.insert(op)
         return Edge(kind, block, self.capture(), self.builder.loc, op, value)
+
+    def yield_to(self, values: list[Any]) -> None:
+        """Where values do not merge: if one of them has a guessed type that another one can set right, go back to its loop."""
+        for v in values:
+            guess = self.flexible.get(id(v.value)) if isinstance(v, tensor) else None
+            if guess is None:
+                continue
+            for other in values:
+                if isinstance(other, tensor) and other.type is not v.type and scope.fits(guess.start, other.type):
+                    raise Retype(guess.owner, guess.key, other.type)
 
     def region(self) -> Region:
         """A fresh region, open until `attach`: an abandoned trace drops what is in it."""

@@ -127,8 +127,8 @@ class SharedLayout:
                 raise ValueError(f"swizzled rows must nest in powers of two or multiples of 8, not {rows}")
             # Below 8 rows the row index is XORed into the address; all above is a plain stride.
             bits = max(0, 3 - (rows.bit_length() - 1)) if rows < 8 else 0
-            power = shape[d] & (shape[d] - 1) == 0 and rows & (rows - 1) == 0
-            bits = shape[d].bit_length() - 1 if power else min(bits, (shape[d] - 1).bit_length())
+            even = (shape[d] & -shape[d]).bit_length() - 1 if rows & (rows - 1) == 0 else 0
+            bits = max(even, min(bits, (shape[d] - 1).bit_length()))
             dims[d] = (bits, -(-shape[d] >> bits))
             bases[d] = tuple(swizzle(rows * width << bit) for bit in range(bits))
             strides[d] = rows * width << bits if dims[d][1] > 1 else 0

@@ -1,11 +1,13 @@
 """The language of kernels: ``import mimw.language as ml``. Names, signatures and meaning of `triton.language`.
 
-Grouped by family: `core` (dtypes, constexpr, tensor), `arith`, `math`, `tensor`, `reduce`, `memory`, `mma`, `control`, `debug`.
-Names of Triton and TLX that are not there yet are listed in `not_yet`: using one is an error at the user's line.
+Grouped by family: `core` (dtypes, constexpr, tensor), `arith`, `math`, `tensor`, `reduce`, `memory`, `mma`,
+`control`, `debug`. Names of Triton and TLX that are not there yet are listed in `not_yet`: using one is an error at
+the user's line.
 """
 
 from typing import Any
 
+from mimw.language import core as _core
 from mimw.language.arith import (
     PropagateNan,
     abs,
@@ -51,7 +53,6 @@ from mimw.language.core import (
     int32,
     int64,
     pointer_type,
-    tensor,
     uint8,
     uint16,
     uint32,
@@ -110,6 +111,9 @@ from mimw.language.tensor import (
     zeros,
     zeros_like,
 )
+
+# The family module `tensor` was bound to this name by its import; the class is what the language means.
+tensor = _core.tensor
 
 
 def __getattr__(name: str) -> Any:

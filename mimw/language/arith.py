@@ -21,7 +21,8 @@ class PropagateNan(Enum):
 
 @method
 def cast(input: TensorLike, dtype: Element, fp_downcast_rounding: str | None = None, bitcast: bool = False) -> tensor:
-    """`input` with elements of `dtype`. Floats round to nearest even, or toward zero with ``fp_downcast_rounding="rtz"``.
+    """`input` with elements of `dtype`. Floats round to nearest even, or toward zero with
+    ``fp_downcast_rounding="rtz"``.
 
     float to int truncates toward zero; anything to int1 is ``!= 0``; `bitcast` keeps the bits (equal widths).
     """

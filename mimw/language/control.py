@@ -36,8 +36,8 @@ class range:
     """``for i in ml.range(start, stop, step)``: a loop that runs on the device, as ``range`` does.
 
     `num_stages` asks for software pipelining of this loop (None: the kernel's), `loop_unroll_factor` for unrolling.
-    `disallow_acc_multi_buffer`, `flatten`, `warp_specialize`, `disable_licm` are accepted for Triton's sake: False changes nothing,
-    True is not there yet.
+    `disallow_acc_multi_buffer`, `flatten`, `warp_specialize`, `disable_licm` are accepted for Triton's sake: False
+    changes nothing, True is not there yet.
     """
 
     __slots__ = ("num_stages", "start", "step", "stop", "unroll")

@@ -1,7 +1,7 @@
 """The nouns of the language: dtypes, `constexpr`, `tensor`.
 
-A `tensor` wraps an IR value (a tile, a scalar or a pointer) and carries the operators. Its methods are the functions of the
-language whose first parameter is a tensor: each family registers them with `@method`, and ``x.sum(axis=0)`` is
+A `tensor` wraps an IR value (a tile, a scalar or a pointer) and carries the operators. Its methods are the functions
+of the language whose first parameter is a tensor: each family registers them with `@method`, and ``x.sum(axis=0)`` is
 ``ml.sum(x, axis=0)``.
 """
 
@@ -118,7 +118,7 @@ def _operand(x: Any, symbol: str) -> Operand:
         return x
     if isinstance(x, constexpr):
         return _operand(x.value, symbol)
-    fail("type-mismatch", f"{symbol} does not take {explain(x)}")
+    return fail("type-mismatch", f"{symbol} does not take {explain(x)}")
 
 
 def explain(x: Any) -> str:
@@ -316,8 +316,8 @@ class tensor:
         """Only ``:`` and ``None``: ``x[:, None]`` inserts a dimension of size 1."""
         items: tuple[Any, ...] = index if is_tuple(index) else (index,)
         expand = METHODS["expand_dims"]
-        out, axis, used = self, 0, 0
-        for item in items:
+        out, used = self, 0
+        for axis, item in enumerate(items):
             if item is None:
                 out = expand(out, axis)
             elif isinstance(item, slice) and item == slice(None):
@@ -328,7 +328,6 @@ class tensor:
                     "only ':' and None index a tile, as in x[:, None]",
                     "to pick elements use ml.where with a mask and a reduction; in memory, index the pointer",
                 )
-            axis += 1
         if used > len(self.shape):
             fail("bad-index", f"{used} dimensions indexed, the tile {self.value.type} has {len(self.shape)}")
         return out

@@ -1,7 +1,7 @@
 """Mathematical functions, element by element.
 
-f16 and bf16 arguments give their own type (computed in f32, rounded once); integers are computed as f32; fp8 is refused.
-Error bounds are those of the ops' declarations.
+f16 and bf16 arguments give their own type (computed in f32, rounded once); integers are computed as f32; fp8 is
+refused. Error bounds are those of the ops' declarations.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def _pointer(x: Any, what: str) -> tuple[Value, PointerType]:
         e = semantic.element(x.value)
         if isinstance(e, PointerType):
             return x.value, e
-    fail(
+    return fail(
         "not-a-pointer",
         f"{what} takes a pointer or a tile of pointers, not {explain(x)}",
         "add offsets to a pointer argument first",
@@ -65,9 +65,9 @@ def load(
 ) -> tensor:
     """Read the elements that `pointer` names: a scalar for a pointer, a tile for a tile of pointers.
 
-    Where `mask` (i1, broadcast to the pointers) is false nothing is read and the element is `other` (cast to the element type and
-    broadcast; 0 without one). `cache_modifier` is "", ".ca", ".cg", ".cs", ".cv"; `eviction_policy` "", "evict_first",
-    "evict_last", "evict_normal". A bool is read as a byte, any nonzero value being true.
+    Where `mask` (i1, broadcast to the pointers) is false nothing is read and the element is `other` (cast to the
+    element type and broadcast; 0 without one). `cache_modifier` is "", ".ca", ".cg", ".cs", ".cv"; `eviction_policy`
+    "", "evict_first", "evict_last", "evict_normal". A bool is read as a byte, any nonzero value being true.
     """
     b = current_builder("load")
     p, pt = _pointer(pointer, "load")

@@ -24,9 +24,10 @@ def dot(
 ) -> tensor:
     """`input` [M, K] @ `other` [K, N] (+ `acc` [M, N]): [M, N] of `out_dtype`, or of `acc`'s type.
 
-    Operands: one of f16, bf16, f32, f64; fp8 in any mix; int8 or uint8, which give int32. `out_dtype` is float32, or float16 for f16
-    operands; f64 operands give f64. `input_precision` is for f32: "tf32" (default) or "ieee"; ``allow_tf32=False`` means "ieee".
-    `max_num_imprecise_acc` bounds how many fp8 products are summed before an exact addition.
+    Operands: one of f16, bf16, f32, f64; fp8 in any mix; int8 or uint8, which give int32. `out_dtype` is float32, or
+    float16 for f16 operands; f64 operands give f64. `input_precision` is for f32: "tf32" (default) or "ieee";
+    ``allow_tf32=False`` means "ieee". `max_num_imprecise_acc` bounds how many fp8 products are summed before an exact
+    addition.
     """
     b = current_builder("dot")
     x, y = as_tile(input, "dot"), as_tile(other, "dot")

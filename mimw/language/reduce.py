@@ -1,7 +1,7 @@
 """Reductions and scans along an axis: with a combine function of the user, or the usual ones.
 
-A combine function takes (a..., b...) scalars, one pair for each tile, and returns as many. Reductions need it associative and
-commutative, scans associative.
+A combine function takes (a..., b...) scalars, one pair for each tile, and returns as many. Reductions need it
+associative and commutative, scans associative.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _as_type(x: Any, t: Any, b: Builder, what: str) -> Value:
         return x
     if isinstance(x, (bool, int, float)) and isinstance(t, DType):
         return b.constant(x, t)
-    fail("combine-type", f"{what}: the combine function gives {explain(x)} for a {t}")
+    return fail("combine-type", f"{what}: the combine function gives {explain(x)} for a {t}")
 
 
 def _elementwise(name: str) -> Combine:
@@ -151,8 +151,10 @@ def _sum_dtype(d: DType, dtype: Any, what: str) -> DType:
 
 @method
 def sum(input: tensor, axis: int | None = None, keep_dims: bool = False, dtype: DType | None = None) -> tensor:
-    """The sum along `axis` (of all elements when None). Integers below 32 bits and bools sum as 32-bit; else in their own type, or
-    in `dtype`."""
+    """The sum along `axis` (of all elements when None).
+
+    Integers below 32 bits and bools sum as 32-bit integers; else in their own type, or in `dtype`.
+    """
     v, d = _number_tile(input, "sum")
     v = semantic.cast(v, _sum_dtype(d, dtype, "sum"))
     return _reduce([v], axis, _elementwise("arith.add"), const_bool(keep_dims, "sum: keep_dims"), "sum")[0]
@@ -229,7 +231,8 @@ def max(
     return_indices_tie_break_left: bool = True,
     keep_dims: bool = False,
 ) -> Any:
-    """The largest element along `axis`; with `return_indices` a pair (values, int32 indices), ties going to the smaller index.
+    """The largest element along `axis`; with `return_indices` a pair (values, int32 indices), ties going to the
+    smaller index.
 
     Types below 32 bits are widened to f32, int32 or uint32, as in Triton. A NaN loses against a number.
     """

@@ -1,8 +1,8 @@
 """Type rules of the language on IR values: constants, promotion, broadcasting, casts, arithmetic, comparison, pointers.
 
-Owns what Triton calls semantics: which type an expression has and which ops it becomes. Works on `Value`s and Python numbers;
-knows neither the `tensor` class nor the frontend. Every function inserts at the current builder and raises `CompilationError`
-at the builder's place.
+Owns what Triton calls semantics: which type an expression has and which ops it becomes. Works on `Value`s and Python
+numbers; knows neither the `tensor` class nor the frontend. Every function inserts at the current builder and raises
+`CompilationError` at the builder's place.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ def int_bounds(d: DType) -> tuple[int, int]:
 
 
 def number_dtype(x: Number) -> DType:
-    """The type of a Python number that no tile gives a type: i1, the first of i32/u32/i64/u64 that fits, f32 (f64 past its range)."""
+    """The type of a Python number that no tile gives a type: i1, the first of i32/u32/i64/u64 that fits, f32 (f64
+    past its range).
+    """
     if isinstance(x, bool):
         return I1
     if isinstance(x, int):

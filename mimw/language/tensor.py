@@ -101,7 +101,9 @@ def expand_dims(input: tensor, axis: Any) -> tensor:
 
 @method
 def reshape(input: tensor, *shape: Any, can_reorder: bool = False) -> tensor:
-    """The same elements in row-major order under another shape (sizes, or one tuple). `can_reorder` allows any order."""
+    """The same elements in row-major order under another shape (sizes, or one tuple). `can_reorder` allows any
+    order.
+    """
     b = current_builder("reshape")
     s = _shape_of_args(shape, "reshape")
     v = as_value(input, "reshape")

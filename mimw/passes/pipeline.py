@@ -55,9 +55,15 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def run(module: Module, target: Target, *, verify_each: bool = True) -> None:
-    """Run all passes."""
-    for each in PASSES:
+SIMULATED: tuple[Pass, ...] = (
+    canonicalize,  # so that fusion finds the uses that it finds in a compile
+    fusion,  # the tile simulator rounds as the targets do
+)
+
+
+def run(module: Module, target: Target, *, verify_each: bool = True, passes: tuple[Pass, ...] = PASSES) -> None:
+    """Run all passes; with `passes` those (`SIMULATED` is what the tile simulator's input gets)."""
+    for each in passes:
         each.run(module, target)
         if verify_each:
             try:

@@ -165,7 +165,9 @@ class _Walker:
 
     def op(self, op: OpBase, state: _State) -> None:
         reads, writes = self.accesses(op)
-        if _hits(state.writes, reads) or _hits(state.writes, writes) or _hits(state.reads, writes):
+        # A barrier in between does not help a product that reads unfenced bytes: the fence must stand before the barrier.
+        unfenced = isinstance(op, AsyncDotOp) and _hits(state.unfenced, reads)
+        if unfenced or _hits(state.writes, reads) or _hits(state.writes, writes) or _hits(state.reads, writes):
             self.sync_before(op, state)
         if isinstance(op, CtaSyncOp):
             state.synced()

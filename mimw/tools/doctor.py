@@ -8,7 +8,7 @@ import platform
 from rich.console import Console
 from rich.table import Table
 
-from mimw.codegen.ptx.assemble import find_disassembler, find_ptxas, ptxas_version
+from mimw.codegen.ptx.assemble import find_ptxas, find_tool, ptxas_version
 from mimw.runtime import driver_api
 from mimw.runtime.cache import default_folder
 from mimw.target import TARGETS
@@ -18,7 +18,7 @@ _PACKAGES = ("numpy", "ml_dtypes", "cuda-bindings", "rich", "torch", "hypothesis
 
 def doctor() -> int:
     """Print the tables; 0 when kernels can be compiled and simulated here."""
-    console = Console()
+    console = Console(markup=False, soft_wrap=True)
     console.print(_software())
     console.print(_tools())
     console.print(_devices())
@@ -50,7 +50,7 @@ def _software() -> Table:
 
 def _tools() -> Table:
     table = _table("What can be done")
-    ptxas, disassembler = find_ptxas(), find_disassembler()
+    ptxas, disassembler = find_ptxas(), find_tool("nvdisasm") or find_tool("cuobjdump")
     table.add_row("compile to PTX", "yes: " + ", ".join(TARGETS))
     table.add_row("run in the simulators", "yes: NumPy arrays run in the tile simulator")
     table.add_row("assemble", f"ptxas {ptxas_version()}, {ptxas}" if ptxas else "no ptxas: pip install 'mimw[nvidia]'")

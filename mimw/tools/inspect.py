@@ -36,9 +36,9 @@ def inspect(
 ) -> int:
     """Print the stage to stdout; the remarks of the compiler after it."""
     kernel = find_kernel(where)
+    machine = _target(target)
     types, constants = split_signature(kernel, signature)
     spec = parse_signature(kernel, types, constants)
-    machine = _target(target)
     options = Options(num_warps=num_warps, num_stages=num_stages)
     compiled = compile_kernel(kernel.fn, spec, machine, options, assembled=stage == "sass")
     console = Console(force_terminal={"always": True, "never": False}.get(color), soft_wrap=True, highlight=False)

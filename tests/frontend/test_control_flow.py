@@ -1,6 +1,6 @@
 """Branches, loops, early exits, records: where AST front-ends go wrong, by the structure of the IR they give."""
 
-# ruff: noqa: RET507
+# ruff: noqa: RET508
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -707,3 +707,32 @@ def test_float_argument_and_walrus():
             ml.store(x, v)
 
     assert count(build(k, x=P32, f=FLOAT, n=INT))["memory.load"] == 1
+
+
+def test_a_constant_start_takes_its_type_through_inner_loops_and_branches():
+    def k(x, n):
+        acc = 0
+        for i in range(n):
+            for j in range(i):
+                v = ml.load(x + j)
+                if v > 0:
+                    acc += v
+        ml.store(x, acc)
+
+    loops = ops(build(k, x=P32, n=INT), "control.for")
+    assert [[r.type for r in op.results] for op in loops] == [[F32], [F32]]
+
+
+def test_a_derived_integer_and_a_float_do_not_merge_by_themselves():
+    def k(x, n):
+        acc = 0
+        for i in range(n):
+            if i > 3:
+                acc = acc + 1
+            else:
+                acc = acc + ml.load(x)
+        ml.store(x, acc)
+
+    with pytest.raises(CompilationError) as caught:
+        build(k, x=P32, n=INT)
+    assert "acc is i32 on one side of a run-time branch and f32 on the other" in caught.value.message

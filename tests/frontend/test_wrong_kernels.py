@@ -5,7 +5,7 @@ message.
 """
 
 # fmt: off
-# ruff: noqa: E501, E731, F821, F841, C416, RUF015
+# ruff: noqa: E731, F821, F841, C416, RUF015
 from __future__ import annotations
 
 import inspect
@@ -419,7 +419,7 @@ def uses_try(x):
 
 @wrong(x=P32)
 def uses_lambda(x):
-    f = lambda a: a  # noqa: E731  # ! unsupported-syntax @ lambda | a lambda cannot be used in a kernel
+    f = lambda a: a  # ! unsupported-syntax @ lambda | a lambda cannot be used in a kernel
     ml.store(x, f(1.0))
 
 
@@ -472,6 +472,26 @@ def frozen_record(x):
     s = Frozen(1.0)
     s.a = 2.0  # ! bad-assignment @ s.a | Frozen is a frozen dataclass
     ml.store(x, s.a)
+
+
+@wrong(x=P32, n=INT)
+def aliased_record(x, n):
+    s = State(1.0)
+    t = s
+    if n > 0:
+        s = State(2.0)
+    s.a = 3.0  # ! aliased-record @ s.a | a record that may be, or not, the one that another name holds
+    ml.store(x, t.a)
+
+
+@wrong(x=P32, n=INT)
+def aliased_record_in_a_loop(x, n):
+    s = State(1.0)
+    t = s
+    for _ in range(n):
+        s.a = 3.0  # ! aliased-record @ s.a | a record that may be, or not, the one that another name holds
+        s = State(s.a)
+    ml.store(x, t.a + s.a)
 
 
 @wrong(x=P32)
@@ -570,7 +590,7 @@ def test_every_code_is_listed() -> None:
 def test_an_error_in_a_callee_names_the_call() -> None:
     @kernel
     def inner(p):
-        return ml.load(p + undefined)  # noqa: F821
+        return ml.load(p + undefined)
 
     def outer(x):
         ml.store(x, inner(x))

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from mimw.diagnostics import UNKNOWN
 from mimw.ir.builder import Builder
-from mimw.ir.core import Argument, Block, Function, Value
+from mimw.ir.core import Argument, Function, Value
 from mimw.ir.ops.arith import CastOp, HintOp
 from mimw.ir.ops.control import ForOp, ProgramIdOp, ReturnOp, YieldOp
 from mimw.ir.ops.memory import PtrAddOp
 from mimw.ir.ops.tensor import ArangeOp, BroadcastOp, ExpandDimsOp, SplatOp, TransOp
 from mimw.ir.types import F32, I32, I64, PointerType, TensorType, element_of
 from mimw.passes import facts
+from mimw.passes.fact import Fact
 
 NP: dict[str, Any] = {"i32": np.int32, "i64": np.int64, "i1": np.bool_}
 
@@ -28,7 +29,7 @@ def make(arguments: list[Argument]) -> tuple[Function, Builder]:
     return fn, Builder(fn.block)
 
 
-def check(fact: facts.Fact, array: np.ndarray[Any, Any], step: int = 1) -> None:
+def check(fact: Fact, array: np.ndarray[Any, Any], step: int = 1) -> None:
     """Every claim of a fact, element by element."""
     array = np.atleast_1d(array)
     wide = array.astype(object)

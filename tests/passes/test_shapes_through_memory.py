@@ -51,7 +51,8 @@ def test_reshape(old: tuple[int, ...], new: tuple[int, ...], renamed: bool) -> N
 
 
 @pytest.mark.parametrize(
-    ("a", "c", "axis", "renamed"), [((33,), (31,), 0, False), ((32,), (32,), 0, True), ((4, 3), (4, 5), 1, False), ((3, 5), (2, 5), 0, False)]
+    ("a", "c", "axis", "renamed"),
+    [((33,), (31,), 0, False), ((32,), (32,), 0, True), ((4, 3), (4, 5), 1, False), ((3, 5), (2, 5), 0, False)],
 )
 @pytest.mark.parametrize("predicate", [False, True])
 def test_cat(a: tuple[int, ...], c: tuple[int, ...], axis: int, renamed: bool, predicate: bool) -> None:

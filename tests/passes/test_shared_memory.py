@@ -129,7 +129,7 @@ def test_generic_write_before_a_product_is_fenced() -> None:
   %acc = arith.constant {{value = 0.0}} : {TILE}
   %a = memory.local_alloc src = %z : memdesc<64x64xf16, shared>
   %d = mma.async_dot %a, %a, %acc : inflight<{TILE}>
-  %w = mma.async_dot_wait [%d] {{pendings = 0}} : {TILE}
+  %w = mma.async_dot_wait %d {{pendings = 0}} : {TILE}
   memory.local_store %a, %z"""
     )
     assert names(module) == [
@@ -141,6 +141,20 @@ def test_generic_write_before_a_product_is_fenced() -> None:
         "cta_sync",
         "local_store",
     ]
+
+
+def test_a_barrier_of_another_op_does_not_replace_the_fence() -> None:
+    half = "tensor<64x64xf16>"
+    module = build(
+        f"""  %z = arith.constant {{value = 0.0}} : {half}
+  %acc = arith.constant {{value = 0.0}} : {TILE}
+  %a = memory.local_alloc src = %z : memdesc<64x64xf16, shared>
+  %b = memory.local_alloc src = %acc : {BUFFER}
+  barrier.cta_sync
+  %d = mma.async_dot %a, %a, %acc : inflight<{TILE}>
+  %w = mma.async_dot_wait %d {{pendings = 0}} : {TILE}"""
+    )
+    assert names(module)[2:6] == ["cta_sync", "fence_async_shared", "cta_sync", "async_dot"]
 
 
 def test_async_copy_counts_at_its_wait() -> None:

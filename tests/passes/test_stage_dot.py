@@ -83,7 +83,8 @@ def test_types(target: str, dtype: DType, out: DType, acc: DType, precision: str
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
 @pytest.mark.parametrize(
-    ("m", "n", "k"), [(1, 1, 1), (3, 5, 7), (16, 8, 16), (33, 31, 33), (64, 24, 48), (96, 40, 16), (127, 20, 32), (192, 176, 48)]
+    ("m", "n", "k"),
+    [(1, 1, 1), (3, 5, 7), (16, 8, 16), (33, 31, 33), (64, 24, 48), (96, 40, 16), (127, 20, 32), (192, 176, 48)],
 )
 def test_shapes(target: str, m: int, n: int, k: int) -> None:
     module = staged(target, m=m, n=n, k=k, out=F32)

@@ -14,3 +14,6 @@ KERNELS = {entry.run(0).kernel for entry in ENTRIES}
 
 ALL = [pytest.param(entry, i, id=name) for entry in ENTRIES for i, name in entry.ids()]
 """Every run case, as parameters (entry, index of the variant)."""
+
+PTX_SM80 = [param for param in ALL if param.values[0].sm80]
+"""Those that run for sm_80 as well."""

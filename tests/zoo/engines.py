@@ -35,7 +35,7 @@ def compile_run(run: Run, target: str, *, assembled: bool = False) -> tuple[Any,
 
 
 def run_ptx_text(run: Run, target: str, *, assembled: bool = False) -> list[Any]:
-    """Compile for `target` and execute the text in the PTX simulator. With `assembled` ptxas must take it, without spills."""
+    """Compile for `target` and execute the text in the PTX simulator. With `assembled` ptxas must take it, and warn of nothing."""
     compiled, passed = compile_run(run, target, assembled=assembled)
     if assembled:
         assert not compiled.metadata.warnings, compiled.metadata.warnings

@@ -119,7 +119,8 @@ def data(rng: Any, shape: tuple[int, ...] | int, dtype: str, **place: Any) -> An
 
 def wide(x: Any) -> Any:
     """float64 of any float array."""
-    return np.asarray(x).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        return np.asarray(x).astype(np.float64)
 
 
 def strides(x: Any) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from mimw.codegen.lane_builder import CTA, LANE, WARP, Lane, LaneBuilder, Tile, bits_of, wrap_int
 from mimw.codegen.machine import Addr, Comment, Imm, Inst, Operand, Reg, Special, Symbol, Vec
 from mimw.diagnostics import InternalError
-from mimw.ir.types import BF16, F16, F32, F64, I1, I32, U16, U32, U64, DType, Element, PointerType
+from mimw.ir.types import BF16, F16, F32, F64, I1, I32, I64, U16, U32, U64, DType, Element
 from mimw.target import Target
 
 _CLASS = {8: "b16", 16: "b16", 32: "b32", 64: "b64"}
@@ -169,7 +169,7 @@ class PtxBuilder(LaneBuilder):
     def _with_offset(self, lane: Lane) -> Reg:
         assert lane.reg is not None
         name = "add.s32" if bits_of(lane.dtype) == 32 else "add.s64"
-        off = wrap_int(lane.off, I32) if bits_of(lane.dtype) == 32 else lane.off
+        off = wrap_int(lane.off, I32 if bits_of(lane.dtype) == 32 else I64)
         found = self.pure(name, lane.dtype, [lane.reg, Imm(off)], lane.uniform)
         assert found.reg is not None
         return found.reg
@@ -285,7 +285,7 @@ class PtxBuilder(LaneBuilder):
     def _bf16_by_fma(self, prim: str, args: tuple[Lane, ...], uniform: int) -> Lane:
         a, b = (self.register(x) for x in args)
         one, minus_one, minus_zero = (self.register(Lane(BF16, None, x)) for x in (0x3F80, 0xBF80, 0x8000))
-        operands: list[Reg | Imm] = {"add": [a, one, b], "sub": [b, minus_one, a], "mul": [a, b, minus_zero]}[prim]
+        operands: list[Reg | Imm] = [*{"add": [a, one, b], "sub": [b, minus_one, a], "mul": [a, b, minus_zero]}[prim]]
         return self.pure("fma.rn.bf16", BF16, operands, uniform)
 
     def packs(self, prim: str, dtype: DType) -> bool:
@@ -293,13 +293,16 @@ class PtxBuilder(LaneBuilder):
 
     def packed_op(self, prim: str, dtype: DType, args: Sequence[tuple[Lane, Lane]]) -> tuple[Lane, Lane]:
         uniform = min(min(a.uniform, b.uniform) for a, b in args)
-        regs: list[Reg | Imm] = [self.packed(pair) for pair in args]
+        regs: list[Reg | Imm] = [*(self.packed(pair) for pair in args)]
         opcode = _FLOAT_OPS[prim].replace("{f}", dtype.name + "x2")
         if dtype is BF16 and not self.has_bf16 and prim in ("add", "sub", "mul"):
             one, minus_one, minus_zero = (self.register(Lane(U32, None, x * 0x10001)) for x in (0x3F80, 0xBF80, 0x8000))
-            regs = {"add": [regs[0], one, regs[-1]], "sub": [regs[-1], minus_one, regs[0]], "mul": [*regs, minus_zero]}[
-                prim
-            ]
+            by_fma: dict[str, list[Reg | Imm]] = {
+                "add": [regs[0], one, regs[-1]],
+                "sub": [regs[-1], minus_one, regs[0]],
+                "mul": [*regs, minus_zero],
+            }
+            regs = by_fma[prim]
             opcode = "fma.rn.bf16x2"
         return self.halves(self._reg_of(self.pure(opcode, U32, regs, uniform)), dtype, uniform)
 
@@ -328,8 +331,7 @@ class PtxBuilder(LaneBuilder):
         if how in ("eq", "ne"):
             different = self.op("xor", I1, a, b)
             return different if how == "ne" else self.invert(different)
-        less = self.op("and" if how in ("lt", "gt") else "or", I1, self.invert(a), b)
-        return less
+        return self.op("and" if how in ("lt", "gt") else "or", I1, self.invert(a), b)
 
     def emit_select(self, cond: Lane, a: Lane, b: Lane) -> Lane:
         dtype = a.dtype
@@ -395,7 +397,9 @@ class PtxBuilder(LaneBuilder):
         return self.halves(self._reg_of(wide), F16)
 
     def round_to_tf32(self, lanes: Tile) -> list[Lane]:
-        return [self.pure("cvt.rna.tf32.f32", F32, [self.operand(x)], x.uniform) for x in lanes]
+        # ptxas takes no .f32 register for the result: tf32 is a bit pattern.
+        rounded = [self.pure("cvt.rna.tf32.f32", U32, [self.operand(x)], x.uniform) for x in lanes]
+        return [self.bitcast(x, F32) for x in rounded]
 
     def bitcast(self, lane: Lane, to: Element) -> Lane:
         source = lane.dtype
@@ -452,8 +456,7 @@ class PtxBuilder(LaneBuilder):
 
     def uniform_warp_id(self) -> Lane:
         warp = self.shift(Lane(U32, self.thread_id().reg), -5)
-        found = self.pure("shfl.sync.idx.b32", I32, [self.register(warp), Imm(0), Imm(31), Imm(-1)], WARP)
-        return found
+        return self.pure("shfl.sync.idx.b32", I32, [self.register(warp), Imm(0), Imm(31), Imm(-1)], WARP)
 
     def program_id(self, axis: int) -> Lane:
         return self._special("%ctaid." + "xyz"[axis], CTA)
@@ -548,7 +551,10 @@ class PtxBuilder(LaneBuilder):
         """A memory operand: register plus immediate."""
         if lane.reg is None:
             return Addr(self.register(lane))
-        return Addr(lane.reg, wrap_int(lane.off, I32) if space == "shared" else lane.off)
+        off = wrap_int(lane.off, I32 if space == "shared" else I64)
+        if not -(1 << 31) <= off < 1 << 31:  # the immediate of an address is a signed 32-bit number
+            return Addr(self.register(lane))
+        return Addr(lane.reg, off)
 
     def load(
         self,

@@ -14,9 +14,9 @@ from mimw.codegen.lowering import FactsLike, Lowering
 from mimw.codegen.machine import Function, dead_code
 from mimw.codegen.ptx.builder import PtxBuilder, register_class
 from mimw.codegen.ptx.isa import check, resolve
+from mimw.codegen.ptx.lower import all_lowerings as ptx_lowerings
 from mimw.codegen.ptx.module import PtxModule, Variable
 from mimw.codegen.ptx.printer import print_module
-from mimw.codegen.ptx.lower import all_lowerings as ptx_lowerings
 from mimw.codegen.shared import all_lowerings as shared_lowerings
 from mimw.diagnostics import CompilationError
 from mimw.ir.core import Module
@@ -37,7 +37,9 @@ def emit(module: Module, target: Target, facts: FactsLike, options: dict[str, An
     threads = function.num_warps * target.warp_size
     if threads > target.max_threads:
         raise CompilationError(
-            "launch-size", f"num_warps={function.num_warps} is {threads} threads; {target.name} has {target.max_threads}", function.loc
+            "launch-size",
+            f"num_warps={function.num_warps} is {threads} threads; {target.name} has {target.max_threads}",
+            function.loc,
         )
     builder = PtxBuilder(target)
     ctx = Lowering(function, target, facts, builder)

@@ -28,9 +28,7 @@ class Placement:
         for x in self.thread:
             self.span |= x
         self.digit_dims = [
-            d
-            for d, (a, n) in enumerate(shared.dims)
-            if n > 1 and any(v[d] >> a for v in (*layout.lane, *layout.warp))
+            d for d, (a, n) in enumerate(shared.dims) if n > 1 and any(v[d] >> a for v in (*layout.lane, *layout.warp))
         ]
 
     def linear(self, coords: Vector) -> int:
@@ -42,11 +40,11 @@ class Placement:
                     out ^= bases[bit]
         return out * self.size
 
-    def digits(self, coords: Vector, skip: bool = True) -> int:
+    def digits(self, coords: Vector) -> int:
         """The added part that registers decide."""
         out = 0
         for d, (x, (a, _), stride) in enumerate(zip(coords, self.shared.dims, self.shared.strides, strict=True)):
-            if not skip or d not in self.digit_dims:
+            if d not in self.digit_dims:
                 out += (x >> a) * stride
         return out * self.size
 
@@ -56,7 +54,7 @@ class Placement:
         found: list[int] = []
         while 1 << len(found) < most:
             step = size << len(found)
-            bit = next((b for b, v in enumerate(layout.reg) if self.linear(v) == step and not self._digits_of(v)), None)
+            bit = next((b for b, v in enumerate(layout.reg) if self.linear(v) == step and not self.has_digits(v)), None)
             if bit is None or self.span & step or any(self.digit_stride(d) % (2 * step) for d in range(layout.rank)):
                 break
             if any(b != bit and self.linear(v) & step for b, v in enumerate(layout.reg)):
@@ -66,17 +64,13 @@ class Placement:
             found.append(bit)
         return found
 
-    def _digits_of(self, v: Vector) -> bool:
+    def has_digits(self, v: Vector) -> bool:
+        """Whether a register bit reaches the digits of the shared layout."""
         return any(x >> a for x, (a, _) in zip(v, self.shared.dims, strict=True))
 
     def digit_stride(self, d: int) -> int:
         """Bytes that one digit adds."""
         return self.shared.strides[d] * self.size if self.shared.dims[d][1] > 1 else 0
-
-    def thread_offset(self, ctx: Lowering, add_digits: bool = True) -> Lane:
-        """The XOR part that the thread decides."""
-        del add_digits
-        return ctx.linear(self.thread)
 
     def address(self, ctx: Lowering, base: Lane, coords: Vector) -> Lane:
         """The byte address of the element that a register at `coords` (of lane 0, warp 0) holds, in this thread."""
@@ -109,10 +103,10 @@ class Placement:
 
 def _whole(vector: Vector, layout: Layout, shape: Vector) -> bool:
     """Whether a register bit never leads from inside the shape to outside, so that vectors along it are all in or all out."""
-    for d, x in enumerate(vector):
-        if x and layout.shape_padded[d] != shape[d] and (x & (x - 1) or shape[d] % (2 * x)):
-            return False
-    return True
+    return all(
+        not x or layout.shape_padded[d] == shape[d] or (not x & (x - 1) and shape[d] % (2 * x) == 0)
+        for d, x in enumerate(vector)
+    )
 
 
 def vector_groups(placement: Placement, bits: list[int], registers: list[int]) -> list[list[int]]:

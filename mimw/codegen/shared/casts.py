@@ -12,7 +12,7 @@ from mimw.codegen.float_bits import decode
 from mimw.codegen.lane_builder import Lane, LaneBuilder, LazyTile, Tile
 from mimw.codegen.lowering import Lowering, lowers
 from mimw.codegen.shared import fp8
-from mimw.ir.types import BF16, F16, F32, F64, I1, I16, I32, I64, U32, U64, DType, Element, PointerType, element_of
+from mimw.ir.types import BF16, F16, F32, F64, I1, I32, I64, U32, U64, DType, Element, PointerType, element_of
 
 
 def cast(b: LaneBuilder, lane: Lane, to: Element, rounding: str = "rtne", saturate: bool = True) -> Lane:
@@ -44,11 +44,23 @@ def cast_tile(b: LaneBuilder, tile: Tile, to: Element, rounding: str = "rtne", s
     if source is to:
         return list(tile)
     how = "rz" if rounding == "rtz" else "rn"
-    if isinstance(to, DType) and isinstance(source, DType) and len(tile) % 2 == 0 and to.kind == "float" and to.bits < 32:
+    if (
+        isinstance(to, DType)
+        and isinstance(source, DType)
+        and len(tile) % 2 == 0
+        and to.kind == "float"
+        and to.bits < 32
+    ):
         out = _cast_packed(b, tile, to, how, saturate)
         if out is not None:
             return out
-    if isinstance(source, DType) and source.is_fp8() and isinstance(to, DType) and to.kind == "float" and len(tile) % 2 == 0:
+    if (
+        isinstance(source, DType)
+        and source.is_fp8()
+        and isinstance(to, DType)
+        and to.kind == "float"
+        and len(tile) % 2 == 0
+    ):
         halves = [h for i in range(0, len(tile), 2) for h in fp8.pair_to_f16(b, tile[i], tile[i + 1])]
         return halves if to is F16 else [cast(b, h, to, rounding) for h in halves]
     return [cast(b, x, to, rounding, saturate) for x in tile]
@@ -241,6 +253,3 @@ def _aligned_run(ctx: Lowering, value: Any, fact: Any) -> int:
     run = min(layout.contiguity(dim), fact.contiguity[dim])
     divisor = fact.divisor[dim]
     return max(1, min(run, divisor & -divisor))
-
-
-WIDE = (I16, F16)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.lane_builder import CTA, LANE, Lane, LaneBuilder, Tile, as_u32, bits_of, is_integer
+from mimw.codegen.lane_builder import CTA, LANE, Lane, LaneBuilder, Tile, bits_of, is_integer
 from mimw.codegen.lowering import Frame, Inflight, Lowering, Shared, lowers
 from mimw.codegen.machine import Block, Edge, Imm, Reg
-from mimw.codegen.shared.tensor import register_count
 from mimw.diagnostics import InternalError
 from mimw.ir.core import Block as IrBlock
-from mimw.ir.core import OpBase, Value
+from mimw.ir.core import Value
 from mimw.ir.types import I1, I32, U32, U64, DType, InflightType, MemDescType, TensorType, Type, element_of
 
 # ------------------------------------------------------------------------------------------------------------------- carried values
@@ -336,7 +335,11 @@ class Trips:
         if left is None:
             assert self.limit is not None
             return b.compare("lt" if self.step.off > 0 else "gt", iv, self.limit), again, None
-        return b.compare("gt", left, b.const(left.dtype, 1)), again, b.op("sub", left.dtype, left, b.const(left.dtype, 1))
+        return (
+            b.compare("gt", left, b.const(left.dtype, 1)),
+            again,
+            b.op("sub", left.dtype, left, b.const(left.dtype, 1)),
+        )
 
 
 def _trip_count(b: LaneBuilder, lower: Lane, upper: Lane, step: Lane) -> tuple[Lane, Lane]:
@@ -470,8 +473,3 @@ def lower_while(ctx: Lowering, op: Any) -> None:
     b.close_loop(mark)
     ctx.place(exit_frame.block)
     leave.bind(ctx, op.outs)
-
-
-UNSIGNED = as_u32
-COUNT = register_count
-OP = OpBase

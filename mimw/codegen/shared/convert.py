@@ -8,7 +8,7 @@ from mimw.codegen.lane_builder import Lane, LazyTile, Tile, bits_of
 from mimw.codegen.lowering import Lowering, layout_of, lowers
 from mimw.codegen.shared.tensor import renamed
 from mimw.ir.conversion import plan_conversion
-from mimw.ir.conversion_shared import Access, Side, SharedPlan
+from mimw.ir.conversion_shared import Access, SharedPlan, Side
 from mimw.ir.conversion_shuffle import Round, ShufflePlan, Stage
 from mimw.ir.scratch import element_bits
 from mimw.ir.types import I1, I32, U8, U32
@@ -159,7 +159,9 @@ def through_shared(ctx: Lowering, plan: SharedPlan, tile: Tile, count: int, scra
             if address is None:
                 continue
             other = [loaded[i] for i in access.regs] if access.regs[0] in loaded else None
-            for i, lane in zip(access.regs, b.load("shared", dtype, address, len(access.regs), now, other, ""), strict=True):
+            for i, lane in zip(
+                access.regs, b.load("shared", dtype, address, len(access.regs), now, other, ""), strict=True
+            ):
                 loaded[i] = lane
     return [loaded[i] for i in plan.result]
 

@@ -170,7 +170,9 @@ F64_RULES: dict[str, Rule] = {
 """Double-precision sequences, beside the f32 rules of the same names."""
 
 RULES["math.exp2"] = lambda b, dtype, args: b.op("ex2_approx", F32, *args)
-RULES["math.exp"] = lambda b, dtype, args: b.op("ex2_approx", F32, b.op("mul", F32, args[0], b.const(F32, functions.LOG2E)))
+RULES["math.exp"] = lambda b, dtype, args: b.op(
+    "ex2_approx", F32, b.op("mul", F32, args[0], b.const(F32, functions.LOG2E))
+)
 RULES["math.log2"] = lambda b, dtype, args: b.op("lg2_approx", F32, *args)
 RULES["math.log"] = lambda b, dtype, args: b.op("mul", F32, b.op("lg2_approx", F32, *args), b.const(F32, functions.LN2))
 RULES["math.sqrt"] = lambda b, dtype, args: b.op("sqrt_approx", F32, *args)

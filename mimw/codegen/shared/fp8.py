@@ -7,7 +7,7 @@ and no infinity.
 from __future__ import annotations
 
 from mimw.codegen.lane_builder import Lane, LaneBuilder, Tile
-from mimw.ir.types import F16, F32, I1, U16, U32, U8, DType
+from mimw.ir.types import F16, F32, U8, U16, U32, DType
 
 _NAN = 0x7F
 
@@ -93,6 +93,3 @@ def _soft_from_f32(b: LaneBuilder, lane: Lane, to: DType, how: str, saturate: bo
     is_nan = b.compare("nan", lane, lane)
     value = b.select(is_nan, b.const(U32, _NAN), value)
     return b.bitcast(b.convert("int", value, U8), to)
-
-
-TRUTH = I1

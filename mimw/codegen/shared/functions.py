@@ -180,4 +180,3 @@ def tanh_f64(b: LaneBuilder, x: Lane) -> Lane:
     terms = [21844 / 6081075, -1382 / 155925, 62 / 2835, -17 / 315, 2 / 15, -1 / 3]
     small = b.op("fma", F64, b.op("mul", F64, horner(b, z, terms), z), x, x)
     return b.select(b.compare("lt", size, b.const(F64, 0.02)), small, large)
-

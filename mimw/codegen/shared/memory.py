@@ -14,7 +14,7 @@ from mimw.codegen.lowering import Lowering, layout_of, lowers
 from mimw.codegen.shared.casts import widened
 from mimw.ir import layout as algebra
 from mimw.ir.core import Value
-from mimw.ir.types import I1, I32, U8, U32, DType, PointerType, TensorType, element_of
+from mimw.ir.types import I1, I32, U8, U32, PointerType, TensorType, element_of
 
 
 @lowers("memory.ptr_add")
@@ -45,7 +45,8 @@ class Access:
 def access_of(ctx: Lowering, ptr: Value, mask: Value | None, elem_bits: int, most: int = 16) -> Access:
     """The widest access that layout and facts allow, at most `most` bytes."""
     layout = layout_of(ptr)
-    shape = ptr.type.shape  # type: ignore[union-attr]
+    assert isinstance(ptr.type, TensorType)
+    shape = ptr.type.shape
     if not layout.reg:
         return Access(1, 0)
     dim = next((d for d, x in enumerate(layout.reg[0]) if x == 1), None)
@@ -171,6 +172,3 @@ def as_memory(ctx: Lowering, lanes: Tile) -> list[Lane]:
         return lanes
     b = ctx.b
     return [b.select(x, b.const(U8, 1), b.const(U8, 0)) for x in lanes]
-
-
-MEMORY_TYPES = DType

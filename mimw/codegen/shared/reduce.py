@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.lane_builder import CTA, Lane, LaneBuilder, as_i32
+from mimw.codegen.lane_builder import CTA, Lane, LaneBuilder
 from mimw.codegen.lowering import Lowering, layout_of, lowers
 from mimw.codegen.shared.control import run_region
 from mimw.diagnostics import InternalError
@@ -95,7 +95,9 @@ def _neutral_value(name: str, dtype: DType) -> int | float | None:
         return float("inf") if largest else -float("inf")
     if dtype.kind == "bool":
         return 1 if largest else 0
-    low, high = (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1) if dtype.kind == "int" else (0, (1 << dtype.bits) - 1)
+    low, high = (
+        (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1) if dtype.kind == "int" else (0, (1 << dtype.bits) - 1)
+    )
     return high if largest else low
 
 
@@ -172,7 +174,9 @@ class Slots:
 
     __slots__ = ("address", "ctx", "regions", "sizes", "stride", "types")
 
-    def __init__(self, ctx: Lowering, base: int, types: list[Any], regions: list[int], stride: int, thread: tuple[int, ...]) -> None:
+    def __init__(
+        self, ctx: Lowering, base: int, types: list[Any], regions: list[int], stride: int, thread: tuple[int, ...]
+    ) -> None:
         self.ctx = ctx
         self.types = types
         self.sizes = [t.bits // 8 if isinstance(t, DType) else 8 for t in types]
@@ -259,7 +263,10 @@ def _across_warps(
         for g, part in enumerate(acc):
             slots.write(g, part)
         b.barrier()
-        return [_butterfly(slots, combine, g, part, [s.warp_xor << len(layout.lane) for s in plan.warp_steps]) for g, part in enumerate(acc)]
+        return [
+            _butterfly(slots, combine, g, part, [s.warp_xor << len(layout.lane) for s in plan.warp_steps])
+            for g, part in enumerate(acc)
+        ]
     for n, step in enumerate(plan.warp_steps):
         if n:
             b.barrier()
@@ -370,6 +377,3 @@ def _from_warps(ctx: Lowering, op: Any, layout: Layout, step: ScanStep, values: 
     source = b.op("or", I32, source, b.const(I32, setting))
     place = Lane(U32, source.reg, source.off, uniform=source.uniform)
     return {j: slots.read(n, place=place) for n, j in enumerate(needed)}
-
-
-SIGNED = as_i32

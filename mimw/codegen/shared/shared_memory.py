@@ -50,8 +50,12 @@ def lower_local_view(ctx: Lowering, op: Any) -> None:
 def lower_local_trans(ctx: Lowering, op: Any) -> None:
     """The same bytes, their layout turned."""
     _, layout = memdesc(ctx, op.src)
+    order: tuple[int, ...] = op.order
     turned = SharedLayout.get(
-        [layout.dims[i] for i in op.order], [layout.bases[i] for i in op.order], [layout.strides[i] for i in op.order], layout.size
+        [layout.dims[i] for i in order],
+        [layout.bases[i] for i in order],
+        [layout.strides[i] for i in order],
+        layout.size,
     )
     ctx.shared[op.result] = Shared(ctx.shared[op.src].address, turned)
 
@@ -144,7 +148,9 @@ def load_tile(
             for r in group:
                 found[r] = found[first + r - group[0]]
             continue
-        lanes = b.load("shared", held, placement.address(ctx, base, coords[group[0]]), len(group), inside(group[0]), None, "")
+        lanes = b.load(
+            "shared", held, placement.address(ctx, base, coords[group[0]]), len(group), inside(group[0]), None, ""
+        )
         for r, lane in zip(group, lanes, strict=True):
             found[r] = lane
     out = [found[r] for r in range(layout.num_regs)]

@@ -5,6 +5,7 @@ Where a shape op needs its registers in another order, layouts say so; what woul
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from mimw.codegen.lane_builder import Lane, LazyTile, Tile
@@ -12,7 +13,9 @@ from mimw.codegen.lowering import Lowering, layout_of, lowers
 from mimw.diagnostics import InternalError
 from mimw.ir import layout as algebra
 from mimw.ir.core import OpBase, Value
-from mimw.ir.types import I32, TensorType, element_of
+from mimw.ir.types import TensorType, element_of
+
+Vector = tuple[int, ...]
 
 
 def register_count(value: Value) -> int:
@@ -54,7 +57,7 @@ def renamed(tile: Tile, registers: tuple[int, ...]) -> Tile:
     return [tile[r] for r in registers]
 
 
-def _by_coordinates(op: OpBase, src: Value, dst: Value, change: Any) -> tuple[int, ...]:
+def _by_coordinates(op: OpBase, src: Value, dst: Value, change: Callable[[Vector], Vector]) -> tuple[int, ...]:
     """For each register of `dst` the register of `src` that holds the element at the changed coordinates (general, slow)."""
     a, c = layout_of(src), layout_of(dst)
     place: dict[tuple[int, ...], int] = {}
@@ -72,7 +75,7 @@ def _by_coordinates(op: OpBase, src: Value, dst: Value, change: Any) -> tuple[in
 @lowers("tensor.expand_dims")
 def lower_expand_dims(ctx: Lowering, op: Any) -> None:
     """The same registers, or those that the result's layout keeps."""
-    axis = op.axis
+    axis: int = op.axis
     tile = ctx.tile(op.src)
     if algebra.expand(layout_of(op.src), axis) is layout_of(op.result):
         ctx.set(op.result, tile)
@@ -95,12 +98,11 @@ def lower_trans(ctx: Lowering, op: Any) -> None:
     """The same registers, renumbered when odd digits change places."""
     source = layout_of(op.src)
     if algebra.transpose(source, op.order) is not layout_of(op.result):
-        inverse = [op.order.index(d) for d in range(len(op.order))]
+        inverse: list[int] = [op.order.index(d) for d in range(len(op.order))]
         registers = _by_coordinates(op, op.src, op.result, lambda x: tuple(x[i] for i in inverse))
     else:
         registers = algebra.transpose_registers(source, op.order)
     ctx.set(op.result, renamed(ctx.tile(op.src), registers))
-
 
 
 @lowers("tensor.reshape")
@@ -143,13 +145,12 @@ def lower_split(ctx: Lowering, op: Any) -> None:
         ctx.set(value, renamed(tile, tuple(place[x] for x in wanted)))
 
 
-
 @lowers("tensor.cat")
 def lower_cat(ctx: Lowering, op: Any) -> None:
     """Registers of both, where the boundary falls between registers of the same thread."""
-    axis = op.axis
+    axis: int = op.axis
     a, c = ctx.tile(op.a), ctx.tile(op.b)
-    size = op.a.type.shape[axis]
+    size: int = op.a.type.shape[axis]
     places: list[dict[tuple[int, ...], int]] = []
     for value in (op.a, op.b):
         place: dict[tuple[int, ...], int] = {}
@@ -167,7 +168,9 @@ def lower_cat(ctx: Lowering, op: Any) -> None:
         y = (*x[:axis], x[axis] - (size if half else 0), *x[axis + 1 :])
         r = places[half].get(y)
         if r is None:
-            raise InternalError(f"cat of {op.a.type} and {op.b.type} to {op.result.type}: the layouts do not fit", op.loc)
+            raise InternalError(
+                f"cat of {op.a.type} and {op.b.type} to {op.result.type}: the layouts do not fit", op.loc
+            )
         out.append((c if half else a)[r])
     ctx.set(op.result, out)
 
@@ -182,6 +185,3 @@ def lower_program_id(ctx: Lowering, op: Any) -> None:
 def lower_num_programs(ctx: Lowering, op: Any) -> None:
     """The grid's size."""
     ctx.set(op.result, [ctx.b.num_programs(op.axis)])
-
-
-COORDINATE = I32

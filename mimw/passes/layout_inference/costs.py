@@ -1,5 +1,8 @@
 """What layouts cost: the price of a conversion, of a global access, of a shared access, of arithmetic. Pure functions.
 
+Prices of conversions are estimates in the unit of `ir.conversion.Plan.cost` and follow it closely (a test compares them); planning every
+pair of candidates would cost a millisecond each.
+
 The unit is an issue slot of one warp scheduler. A memory transaction (one 32-byte sector, one 128-byte shared wavefront) is
 counted as four: the four schedulers of an SM share one load-store unit.
 """
@@ -28,10 +31,11 @@ def conversion(src: Layout, dst: Layout, bits: int) -> float:
         return 1e9
     if _same_thread(src, dst):
         return 0.5 + 0.1 * dst.num_regs
-    registers = max(bits / 32, 0.25)
+    words = max(bits / 32, 0.25)
     shared = 2 * BARRIER + _shared_bytes(src, bits) + _shared_bytes(dst, bits)
     if _same_warp(src, dst):
-        return min(dst.num_regs * registers * SHUFFLE * 2, shared)
+        # A shuffle a destination word, and selects among the source's.
+        return min(20 + words * (dst.num_regs * 10 + src.num_regs * 2), shared)
     return shared
 
 

@@ -360,6 +360,4 @@ _PRIMARY_IS_SOURCE = {
 def _covers(node: Node, layout: Layout) -> bool:
     """Whether a layout has a place for every element of the node's tile."""
     shape = _primary_tile(node).shape
-    if node.op is not None and node.op.name == "tensor.cat":
-        return True
     return len(shape) == layout.rank and all(s <= p for s, p in zip(shape, layout.shape_padded, strict=True))

@@ -79,6 +79,7 @@ class Waiting:
         self.at_barrier: set[int] = set()
         self.barriers: dict[tuple[int, int], Barrier] = {}
         self.mbarriers: dict[tuple[int, int], MBarrier] = {}
+        self.flags: dict[int, Clocks] = {}
         self.votes: dict[int, tuple[int, int]] = {}
         self.wgmma: dict[int, WgmmaState] = {}
         self.copy_epoch: dict[int, int] = {}
@@ -119,7 +120,9 @@ class Waiting:
                 f"barrier {ident} is used with {threads or 'all'} threads while others wait for {bar.threads or 'all'}"
             )
         if warp in bar.arrived:
-            raise SimulationError(f"the warp arrives twice at barrier {ident} in one phase", where=self.m.warp_name(warp))
+            raise SimulationError(
+                f"the warp arrives twice at barrier {ident} in one phase", where=self.m.warp_name(warp)
+            )
         bar.threads, bar.done = threads, done
         bar.arrived.append(warp)
         if self.san is not None:

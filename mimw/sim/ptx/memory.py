@@ -28,6 +28,7 @@ WINDOW_SIZE = 1 << 32
 # sm_90 keeps the first KiB of shared memory for the system: address 0 is never the program's.
 SHARED_START = 1024
 _GAP = 4096
+_LANES = np.arange(32)
 
 
 class Region:
@@ -70,11 +71,11 @@ class GlobalMemory:
         """Device addresses of the first elements of `arrays`; arrays that share host memory share it here too."""
         spans: list[list[Any]] = []
         for array in arrays:
-            low, high = np.lib.array_utils.byte_bounds(array)
-            if any(a <= low and high <= b for a, b, _ in self._host):
+            low, high = _byte_bounds(array)
+            if low == high or any(a <= low and high <= b for a, b, _ in self._host):
                 continue
             touching = [s for s in spans if s[0] < high and low < s[1]]
-            spans = [s for s in spans if s not in touching]
+            spans = [s for s in spans if not (s[0] < high and low < s[1])]
             keep = [array] + [k for s in touching for k in s[2]]
             spans.append([min([low] + [s[0] for s in touching]), max([high] + [s[1] for s in touching]), keep])
         for low, high, keep in spans:
@@ -87,7 +88,7 @@ class GlobalMemory:
     def _device_address(self, array: Array) -> int:
         pointer = int(array.__array_interface__["data"][0])
         for low, high, region in self._host:
-            if low <= pointer and (pointer < high or (array.size == 0 and pointer <= high)):
+            if low <= pointer < high:
                 return region.base + pointer - low
         return GLOBAL_BASE - 256
 
@@ -107,6 +108,17 @@ class GlobalMemory:
         return f"{address - region.base} bytes from the start of {region.name}"
 
 
+def _byte_bounds(array: Any) -> tuple[int, int]:
+    """First host byte of an array and the one after its last, negative strides included."""
+    start = int(array.__array_interface__["data"][0])
+    low = high = start
+    for size, stride in zip(array.shape, array.strides, strict=True):
+        if size == 0:
+            return start, start
+        low, high = low + min(0, (size - 1) * stride), high + max(0, (size - 1) * stride)
+    return low, high + array.itemsize
+
+
 def _root_pointer(array: Any) -> int:
     while isinstance(array.base, np.ndarray):
         array = array.base
@@ -114,14 +126,14 @@ def _root_pointer(array: Any) -> int:
 
 
 class Access:
-    """One memory access of a group: which lanes, and per region the byte index of each.
+    """One memory access of a group: warp and lane of each executing thread, and per region the byte index of each.
 
     `parts` holds (region, byte index array, positions in the flat lane order or None for all, is shared).
     """
 
     __slots__ = ("addr", "lanes", "parts", "rows")
 
-    def __init__(self, addr: Array, lanes: Array | None, rows: Array) -> None:
+    def __init__(self, addr: Array, lanes: Array, rows: Array) -> None:
         self.addr = addr
         self.lanes = lanes
         self.rows = rows
@@ -151,7 +163,7 @@ class Memory:
             flat, rows = addr.reshape(-1).astype(np.int64), x.rows.reshape(-1)
         else:
             flat, rows = addr[x.mask].astype(np.int64), x.rows[x.mask]
-        access = Access(flat, x.mask, rows)
+        access = Access(flat, np.tile(_LANES, x.n) if x.mask is None else np.nonzero(x.mask)[1], rows)
         if total > 1 and (flat & (total - 1)).any():
             raise self._fault(x, access, (flat & (total - 1)) != 0, f"misaligned {space} access of {total} bytes", "")
         if space == "generic":
@@ -182,17 +194,20 @@ class Memory:
             if bad.any():
                 size = self.shared_end - SHARED_START
                 text = f"the CTA's {size} bytes of shared memory begin at {SHARED_START:#x}"
-                raise self._fault(x, access, _spread(bad, positions, len(access.addr)), _outside(space, total, store), text)
+                raise self._fault(
+                    x, access, _spread(bad, positions, len(access.addr)), _outside(space, total, store), text
+                )
             rows = access.rows if positions is None else access.rows[positions]
             access.parts.append((self.shared, self.m.cta_of[rows] * self.stride + flat, positions, True))
         elif space == "local":
             bad = (flat < 0) | (flat + total > self.local_bytes)
             if bad.any():
                 text = f"{self.local_bytes} bytes are declared"
-                raise self._fault(x, access, _spread(bad, positions, len(access.addr)), _outside(space, total, store), text)
-            lanes = np.broadcast_to(np.arange(32), (x.n, 32))
-            lane = (lanes.reshape(-1) if x.mask is None else lanes[x.mask])[slice(None) if positions is None else positions]
-            rows = access.rows if positions is None else access.rows[positions]
+                raise self._fault(
+                    x, access, _spread(bad, positions, len(access.addr)), _outside(space, total, store), text
+                )
+            pick = slice(None) if positions is None else positions
+            rows, lane = access.rows[pick], access.lanes[pick]
             access.parts.append((self.local, (rows * 32 + lane) * self.local_stride + flat, positions, False))
         else:
             self._locate_global(x, access, flat, positions, total, store)
@@ -210,7 +225,9 @@ class Memory:
                 raise self._fault(x, access, bad, _outside("global", total, store), self.world.nearest(int(todo[0])))
             inside = (todo >= region.base) & (todo + total <= region.base + region.size)
             if store and not region.writable:
-                raise self._fault(x, access, np.ones(len(access.addr), np.bool_), f"store to read-only {region.name}", "")
+                raise self._fault(
+                    x, access, np.ones(len(access.addr), np.bool_), f"store to read-only {region.name}", ""
+                )
             if inside.all() and len(rest) == len(flat):
                 access.parts.append((region, flat - region.base, positions, False))
                 return

@@ -9,13 +9,45 @@ import numpy as np
 from mimw.codegen.machine import Inst, Label
 from mimw.sim.ptx.errors import SimulationError
 from mimw.sim.ptx.floats import Array
-from mimw.sim.ptx.ops import access, async_copy, control, convert, floating, integer, mma, sync, warp, wgmma
+from mimw.sim.ptx.ops import (
+    access,
+    async_copy,
+    atomic,
+    bits,
+    compare,
+    control,
+    convert,
+    extremes,
+    floating,
+    integer,
+    mma,
+    moves,
+    sync,
+    warp,
+    wgmma,
+)
 from mimw.sim.ptx.registry import DECODERS, Control, Plain, Step, Sync, not_yet
 from mimw.sim.ptx.sim import Sim
 from mimw.sim.ptx.state import Ctx, Getter
 
 # Importing the families filled the table; naming them keeps that from looking accidental.
-FAMILIES = (access, async_copy, control, convert, floating, integer, mma, sync, warp, wgmma)
+FAMILIES = (
+    access,
+    async_copy,
+    atomic,
+    bits,
+    compare,
+    control,
+    convert,
+    extremes,
+    floating,
+    integer,
+    mma,
+    moves,
+    sync,
+    warp,
+    wgmma,
+)
 
 
 class Program:

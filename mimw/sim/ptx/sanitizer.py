@@ -4,7 +4,7 @@ Agents of a CTA are its warps, one engine per warp group (wgmma's asynchronous r
 (cp.async's writes). A warp's own clock advances with each release (barrier, mbarrier arrive, proxy fence); an engine's
 clock is the number of its group, which a warp learns at the wait. An access is a race when the earlier conflicting
 access of another agent has an epoch that this warp does not know. wgmma reads through the async proxy: it asks a second
-clock, which holds only what was fenced by its writer before the release.
+clock, kept per thread, which holds only what the writing threads themselves fenced before the release.
 
 A granule is as small as the narrowest shared access of the program, so that neighbours do not raise false alarms.
 Lanes of one warp are taken as ordered: only races between warps are found.
@@ -31,8 +31,9 @@ class Sanitizer:
         self.granule = granule
         count = total // granule
         self.clock: Array = np.zeros((ctas * warps_per_cta, self.agents), np.int32)
-        self.async_clock: Array = np.zeros_like(self.clock)
+        self.async_clock: Array = np.zeros((len(self.clock), self.agents, 32), np.int32)
         self.write_agent: Array = np.zeros(count, np.int16)
+        self.write_lane: Array = np.zeros(count, np.int8)
         self.write_epoch: Array = np.zeros(count, np.int32)
         self.write_pc: Array = np.zeros(count, np.int32)
         self.write_atomic: Array = np.zeros(count, np.bool_)
@@ -70,9 +71,16 @@ class Sanitizer:
             self.read_pc[g, agent[:, None]] = pc
 
     def write(
-        self, rows: Array, index: Array, width: int, pc: int, atomic: bool = False, epochs: Array | None = None
+        self,
+        rows: Array,
+        lanes: Array,
+        index: Array,
+        width: int,
+        pc: int,
+        atomic: bool = False,
+        epochs: Array | None = None,
     ) -> None:
-        """Warps `rows` write. With `epochs` (one a lane) the writer is each warp's copier, at that group number."""
+        """Threads (`rows`, `lanes`) write. With `epochs` (one a lane) the writer is each warp's copier, at that group number."""
         g = self._granules(index, width)
         self._need_writes_known(rows, g, pc, atomic)
         self._need_reads_known(rows, g, pc)
@@ -81,6 +89,7 @@ class Sanitizer:
         if epochs is not None:
             agent, epoch = agent + self.wpc + self.groups, epochs
         self.write_agent[g] = agent[:, None]
+        self.write_lane[g] = lanes[:, None]
         self.write_epoch[g] = epoch[:, None]
         self.write_pc[g] = pc
         self.write_atomic[g] = atomic
@@ -120,8 +129,9 @@ class Sanitizer:
         elif other < self.wpc + self.groups:
             who, hint = f"the wgmma of warp group {other - self.wpc}", "wgmma.wait_group (and a barrier) is missing"
         else:
-            who, hint = f"the cp.async of warp {other - self.wpc - self.groups}", (
-                "cp.async.wait_group (and, for another warp, a barrier) is missing"
+            who, hint = (
+                f"the cp.async of warp {other - self.wpc - self.groups}",
+                ("cp.async.wait_group (and, for another warp, a barrier) is missing"),
             )
         raise SimulationError(
             f"shared-memory race: this {kind} by warp {row % self.wpc} and the earlier {other_kind} by {who},"
@@ -135,7 +145,7 @@ class Sanitizer:
         g = self._granules(index, 16)
         agent, written = self.write_agent[g], self.write_epoch[g]
         for row in rows.tolist():
-            bad = written > self.async_clock[row][agent]
+            bad = written > self.async_clock[row][agent, self.write_lane[g]]
             if not bad.any():
                 continue
             lane, k = (int(v) for v in np.argwhere(bad)[0])
@@ -169,11 +179,12 @@ class Sanitizer:
         """The clock column of a warp's cp.async engine."""
         return row % self.wpc + self.wpc + self.groups
 
-    def fence_async(self, rows: Array) -> None:
-        """fence.proxy.async: what these warps and their copiers wrote and know is visible to the async proxy."""
+    def fence_async(self, rows: Array, lanes: Array) -> None:
+        """fence.proxy.async: what these threads (lanes: (rows, 32) bool) and their copiers wrote, the async proxy sees."""
         own = rows % self.wpc
         for column in (own, own + self.wpc + self.groups):
-            self.async_clock[rows, column] = self.clock[rows, column]
+            known = self.clock[rows, column][:, None]
+            self.async_clock[rows, column] = np.where(lanes, known, self.async_clock[rows, column])
         self.clock[rows, own] += 1
 
     def learn(self, row: int, copier: bool, epoch: int) -> None:

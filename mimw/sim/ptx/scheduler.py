@@ -91,8 +91,6 @@ class Scheduler:
                 return
             first = False
             end = run_end[pc]
-            if end == pc and not isinstance(steps[pc], (Sync, Control)):
-                end = run_end[pc + 1] if not leader[pc + 1] else pc + 1
             for at in range(pc, end):
                 s.pc = at
                 steps[at](x)  # type: ignore[operator]

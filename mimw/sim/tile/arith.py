@@ -102,7 +102,7 @@ def _mulhi(a: Array, b: Array) -> Array:
         double = np.dtype(np.int64 if a.dtype.kind == "i" else np.uint64)
         return np.asarray((a.astype(double) * b.astype(double)) >> double.type(bits)).astype(a.dtype)
     product = np.asarray(a.astype(object) * b.astype(object))
-    return np.frompyfunc(lambda p: p >> 64, 1, 1)(product).astype(a.dtype)
+    return np.asarray(np.frompyfunc(lambda p: p >> 64, 1, 1)(product), object).astype(a.dtype)
 
 
 _Pick = Callable[[Array, Array], Array]

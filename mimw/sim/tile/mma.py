@@ -37,10 +37,13 @@ def product(m: Machine, op: OpBase, acc: Array, out: DType, precision: str) -> A
             x = round_tf32(x)
         factors.append(x)
     a, b = factors
+    if out.kind != "float" and (a.itemsize > 1 or b.itemsize > 1):
+        raise InternalError(f"a product of {a.dtype} and {b.dtype}", op.loc)
     if out.kind == "float":
         total = a.astype(np.float64) @ b.astype(np.float64) + acc.astype(np.float64)
         return to_float(total, out)
-    total = a.astype(np.int64) @ b.astype(np.int64) + acc.astype(np.int64)
+    # Sums of products of 8-bit numbers are exact in float64, and there matmul is fast.
+    total = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64) + acc.astype(np.int64)
     return total.astype(numpy_dtype(out))
 
 

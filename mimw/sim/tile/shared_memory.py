@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mimw.diagnostics import InternalError
 from mimw.ir.shared_layout import SharedLayout
 from mimw.ir.types import DType
 from mimw.sim.errors import SimulationError
@@ -46,8 +47,14 @@ class Buffer:
         return Buffer(self.data.transpose(order), self.state.transpose(order), self.root, self.name)
 
     def reinterpreted(self, shape: tuple[int, ...], layout: SharedLayout, start: int) -> Buffer:
-        """The view of the same row-major elements under another shape, `start` elements in; `layout` has plain strides."""
+        """The view of the same row-major elements under another shape, `start` elements in; `layout` has plain strides.
+
+        InternalError when it would leave the source, or when the source is not row-major itself.
+        """
         steps = [b[0] if b else s for b, s in zip(layout.bases, layout.strides, strict=True)]
+        last = start + sum((n - 1) * step for n, step in zip(shape, steps, strict=True))
+        if not self.data.flags.c_contiguous or last >= self.data.size:
+            raise InternalError(f"{self} of {self.data.shape} is seen as {shape} by strides {steps} from {start}")
 
         def view(a: Array) -> Array:
             flat = a.reshape(-1)[start:]

@@ -45,7 +45,9 @@ def assert_same(first: list[Any], second: list[Any], ulp: float = 0.0) -> None:
         if ulp and a.dtype.kind in "fV":
             x, y = a.astype(np.float64), b.astype(np.float64)
             scale = np.maximum(np.abs(x), np.finfo(np.float32).tiny)
-            eps = {2: 2.0**-7 if "bfloat" in a.dtype.name else 2.0**-10, 4: 2.0**-23, 8: 2.0**-52, 1: 2.0**-2}[a.dtype.itemsize]
+            eps = {2: 2.0**-7 if "bfloat" in a.dtype.name else 2.0**-10, 4: 2.0**-23, 8: 2.0**-52, 1: 2.0**-2}[
+                a.dtype.itemsize
+            ]
             bad = ~((np.abs(x - y) <= ulp * eps * scale) | (x == y) | (np.isnan(x) & np.isnan(y)))
         else:
             u = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[a.dtype.itemsize]
@@ -53,4 +55,6 @@ def assert_same(first: list[Any], second: list[Any], ulp: float = 0.0) -> None:
             if a.dtype.kind in "fV":
                 x, y = a.astype(np.float64), b.astype(np.float64)
                 bad &= ~(np.isnan(x) & np.isnan(y))
-        assert not bad.any(), f"{bad.sum()} of {bad.size} differ, first at {np.argwhere(bad)[0]}: {a[tuple(np.argwhere(bad)[0])]} {b[tuple(np.argwhere(bad)[0])]}"
+        assert not bad.any(), (
+            f"{bad.sum()} of {bad.size} differ, first at {np.argwhere(bad)[0]}: {a[tuple(np.argwhere(bad)[0])]} {b[tuple(np.argwhere(bad)[0])]}"
+        )

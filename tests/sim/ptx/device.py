@@ -13,7 +13,9 @@ def _check(code: int, what: str) -> None:
         raise RuntimeError(f"{what}: CUDA error {code}")
 
 
-def launch(text: str, entry: str, grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any], shared: int = 0) -> None:
+def launch(
+    text: str, entry: str, grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any], shared: int = 0
+) -> None:
     """Run an entry; arrays are copied to the device and back, ints are .u32 or addresses, floats .f32."""
     cu = ctypes.CDLL("libcuda.so.1")
     device, context, module, function = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
@@ -30,7 +32,9 @@ def launch(text: str, entry: str, grid: tuple[int, int, int], block: tuple[int, 
         if isinstance(arg, np.ndarray):
             pointer = ctypes.c_uint64()
             _check(cu.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(arg.nbytes + 256)), "cuMemAlloc")
-            _check(cu.cuMemcpyHtoD_v2(pointer, ctypes.c_void_p(arg.ctypes.data), ctypes.c_size_t(arg.nbytes)), "copy in")
+            _check(
+                cu.cuMemcpyHtoD_v2(pointer, ctypes.c_void_p(arg.ctypes.data), ctypes.c_size_t(arg.nbytes)), "copy in"
+            )
             values.append(pointer)
         else:
             values.append(ctypes.c_float(arg) if isinstance(arg, float) else ctypes.c_uint32(arg))

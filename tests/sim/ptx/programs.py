@@ -44,7 +44,9 @@ def apply(inst: str, *sources: Any, out: Any, seed: int = 0) -> Any:
     body = ["mov.u32 r1, %ctaid.x; shl.b32 r1, r1, 5; add.u32 r0, r0, r1;"]
     for i, array in enumerate(arrays):
         if array.dtype == np.bool_:
-            body.append(f"cvt.u64.u32 d40, r0; add.u64 d40, d40, d{i}; ld.global.u8 h{30 + i}, [d40]; setp.ne.u16 p{30 + i}, h{30 + i}, 0;")
+            body.append(
+                f"cvt.u64.u32 d40, r0; add.u64 d40, d40, d{i}; ld.global.u8 h{30 + i}, [d40]; setp.ne.u16 p{30 + i}, h{30 + i}, 0;"
+            )
             names.append(f"p{30 + i}")
             continue
         kind, prefix = _KIND[array.dtype.itemsize]

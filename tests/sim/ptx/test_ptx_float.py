@@ -48,7 +48,9 @@ def exact_round(value: Fraction, fmt: floats.Format, mode: str) -> float:
     quantum = Fraction(2) ** (max(e, fmt.emin) - fmt.p + 1)
     low = mag // quantum
     rest = mag / quantum - low
-    up = {"rz": False, "rm": value < 0, "rp": value > 0}.get(mode, rest > Fraction(1, 2) or (rest * 2 == 1 and low % 2 == 1))
+    up = {"rz": False, "rm": value < 0, "rp": value > 0}.get(
+        mode, rest > Fraction(1, 2) or (rest * 2 == 1 and low % 2 == 1)
+    )
     out = (low + (1 if up and rest else 0)) * quantum
     if out > Fraction(fmt.max):
         toward_zero = mode == "rz" or (mode == "rm" and value > 0) or (mode == "rp" and value < 0)
@@ -71,7 +73,9 @@ def same(a: np.ndarray, b: np.ndarray) -> None:
 def test_f32_rounds_once_in_every_mode(op: str, mode: str) -> None:
     a, b, c = singles(1), singles(2), singles(3)
     sources = (a, b, c) if op == "fma" else (a, b)
-    got = apply(f"{op}.{mode}.f32 {{o}}, {', '.join(f'{{{i}}}' for i in range(len(sources)))};", *sources, out=np.float32)
+    got = apply(
+        f"{op}.{mode}.f32 {{o}}, {', '.join(f'{{{i}}}' for i in range(len(sources)))};", *sources, out=np.float32
+    )
     checked = 0
     for i, args in enumerate(zip(*(s.tolist() for s in sources), strict=False)):
         if not all(math.isfinite(v) for v in args) or (op == "div" and args[1] == 0):
@@ -142,7 +146,9 @@ def test_packed_halves() -> None:
         one = apply(f"add.rn.{kind} {{o}}, {{0}}, {{1}};", a, b, out=np.uint16)
         two = apply(f"add.rn.{kind}x2 {{o}}, {{0}}, {{1}};", a.view(np.uint32), b.view(np.uint32), out=np.uint32)
         assert (two.view(np.uint16) == one).all()
-        two = apply(f"fma.rn.relu.{kind}x2 {{o}}, {{0}}, {{1}}, {{1}};", a.view(np.uint32), b.view(np.uint32), out=np.uint32)
+        two = apply(
+            f"fma.rn.relu.{kind}x2 {{o}}, {{0}}, {{1}}, {{1}};", a.view(np.uint32), b.view(np.uint32), out=np.uint32
+        )
         dtype = np.float16 if kind == "f16" else ml_dtypes.bfloat16
         assert not (two.view(dtype).astype(np.float32) < 0).any()
 
@@ -207,7 +213,9 @@ def test_comparisons_with_nan() -> None:
 def test_f32_to_bf16_and_f16() -> None:
     x = singles(11)
     with np.errstate(all="ignore"):
-        same(apply("cvt.rn.bf16.f32 {o}, {0};", x, out=np.uint16).view(ml_dtypes.bfloat16), x.astype(ml_dtypes.bfloat16))
+        same(
+            apply("cvt.rn.bf16.f32 {o}, {0};", x, out=np.uint16).view(ml_dtypes.bfloat16), x.astype(ml_dtypes.bfloat16)
+        )
         same(apply("cvt.rn.f16.f32 {o}, {0};", x, out=np.uint16).view(np.float16), x.astype(np.float16))
     for kind, dtype in (("bf16", ml_dtypes.bfloat16), ("f16", np.float16)):
         got = apply(f"cvt.rz.{kind}.f32 {{o}}, {{0}};", x, out=np.uint16).view(dtype).astype(np.float64)
@@ -223,7 +231,9 @@ def test_f32_to_bf16_and_f16() -> None:
 @pytest.mark.parametrize("kind", ["e4m3", "e5m2"])
 def test_fp8(kind: str) -> None:
     dtype = ml_dtypes.float8_e4m3fn if kind == "e4m3" else ml_dtypes.float8_e5m2
-    x = np.concatenate([singles(13), np.linspace(-600, 600, 512).astype(np.float32), np.linspace(-0.02, 0.02, 512).astype(np.float32)])
+    x = np.concatenate(
+        [singles(13), np.linspace(-600, 600, 512).astype(np.float32), np.linspace(-0.02, 0.02, 512).astype(np.float32)]
+    )
     got = (apply(f"cvt.rn.satfinite.{kind}x2.f32 {{o}}, {{0}}, {{0}};", x, out=np.uint16) >> 8).astype(np.uint8)
     largest = float(ml_dtypes.finfo(dtype).max)
     want = np.where(np.isnan(x), x, np.clip(x, -largest, largest)).astype(dtype)
@@ -247,7 +257,10 @@ def test_tf32() -> None:
 
 @pytest.mark.parametrize("kind", ["s32", "u32", "s64", "u64", "s16", "u8"])
 def test_float_to_int_clamps(kind: str) -> None:
-    bits, x = int(kind[1:]), np.concatenate([singles(15), np.float32([2.5, 3.5, -2.5, -0.5, 2**31, 2**63, 2**64, 255.7, 65535.5])])
+    bits, x = (
+        int(kind[1:]),
+        np.concatenate([singles(15), np.float32([2.5, 3.5, -2.5, -0.5, 2**31, 2**63, 2**64, 255.7, 65535.5])]),
+    )
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind[0] == "s" else (0, (1 << bits) - 1)
     for mode, fn in (("rni", round), ("rzi", math.trunc), ("rmi", math.floor), ("rpi", math.ceil)):
         out = {8: np.uint32, 16: np.uint16, 32: np.uint32, 64: np.uint64}[bits]

@@ -127,7 +127,9 @@ def test_testp_and_copysign() -> None:
     assert (got.view(U32)[number] == np.copysign(b, a).view(U32)[number]).all()
 
 
-@pytest.mark.parametrize(("kind", "largest"), [("f16", 65504.0), ("bf16", float(ml_dtypes.finfo(ml_dtypes.bfloat16).max))])
+@pytest.mark.parametrize(
+    ("kind", "largest"), [("f16", 65504.0), ("bf16", float(ml_dtypes.finfo(ml_dtypes.bfloat16).max))]
+)
 def test_convert_with_relu_and_satfinite(kind: str, largest: float) -> None:
     x = singles(27)
     with np.errstate(all="ignore"):

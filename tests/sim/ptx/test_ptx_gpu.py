@@ -61,11 +61,28 @@ def test_one_instruction(inst: str) -> None:
     for i in range(3):
         body += f"mad.wide.u32 d5, r0, 4, d{i}; ld.global.b32 r{i + 1}, [d5]; mov.b32 f{i + 1}, r{i + 1};\n"
     text = frame(body + inst + "\nmad.wide.u32 d5, r0, 4, d3; st.global.f32 [d5], f9;", 4)
-    sources = [np.concatenate([singles(50 + i), words(60 + i).view(np.float32), small(70 + i).view(np.float32)]) for i in range(3)]
+    sources = [
+        np.concatenate([singles(50 + i), words(60 + i).view(np.float32), small(70 + i).view(np.float32)])
+        for i in range(3)
+    ]
     same_bits(text, [*sources, np.zeros(len(sources[0]), np.float32)], grid=len(sources[0]) // 32)
 
 
-@pytest.mark.parametrize("inst", ["div.s64", "rem.s64", "div.u64", "rem.u64", "mul.hi.s64", "mul.hi.u64", "fma.f64", "add.rz.f64", "mul.rm.f64", "div.rp.f64"])
+@pytest.mark.parametrize(
+    "inst",
+    [
+        "div.s64",
+        "rem.s64",
+        "div.u64",
+        "rem.u64",
+        "mul.hi.s64",
+        "mul.hi.u64",
+        "fma.f64",
+        "add.rz.f64",
+        "mul.rm.f64",
+        "div.rp.f64",
+    ],
+)
 def test_one_64_bit_instruction(inst: str) -> None:
     code = f"{inst} d20, d21, d22;" if "f64" not in inst else f"{inst} g3, g1, g2; mov.b64 d20, g3;"
     code = "fma.rn.f64 g3, g1, g2, g2; mov.b64 d20, g3;" if inst == "fma.f64" else code
@@ -87,7 +104,9 @@ def test_programs() -> None:
     same_bits(programs.COPY, [np.arange(256, dtype=np.uint32), np.zeros(256, np.uint32)], threads=64, shared=1024)
     for trans in ("", ".trans"):
         text = frame(mma.LDMATRIX.format(trans=trans), 3, 32, SMEM)
-        same_bits(text, [np.arange(256, dtype=np.uint16), np.zeros(256, np.uint16), np.zeros(256, np.uint16)], shared=1024)
+        same_bits(
+            text, [np.arange(256, dtype=np.uint16), np.zeros(256, np.uint16), np.zeros(256, np.uint16)], shared=1024
+        )
 
 
 @pytest.mark.parametrize("registers_a", [False, True])

@@ -82,7 +82,9 @@ def test_carry_chain_adds_128_bits() -> None:
     a, b, c, d = longs(5), longs(6), longs(7), longs(8)
     for opcode, sign in (("add", 1), ("sub", -1)):
         low = apply(f"{opcode}.cc.u64 {{o}}, {{0}}, {{2}};", a, b, c, d, out=np.uint64)
-        high = apply(f"{opcode}.cc.u64 d50, {{0}}, {{2}}; {opcode}c.u64 {{o}}, {{1}}, {{3}};", a, b, c, d, out=np.uint64)
+        high = apply(
+            f"{opcode}.cc.u64 d50, {{0}}, {{2}}; {opcode}c.u64 {{o}}, {{1}}, {{3}};", a, b, c, d, out=np.uint64
+        )
         for w, x, y, z, lo, hi in zip(*(v.tolist() for v in (a, b, c, d, low, high)), strict=False):
             want = ((x << 64 | w) + sign * (z << 64 | y)) % 2**128
             assert (hi << 64 | lo) == want
@@ -96,7 +98,9 @@ def test_shifts_clamp(kind: str) -> None:
     n[:3] = [bits, bits - 1, 0xFFFFFFFF]
     if kind[0] == "b":
         got = apply(f"shl.{kind} {{o}}, {{0}}, {{1}};", a, n, out=a.dtype)
-        assert got.tolist() == [(x << y) & ((1 << bits) - 1) if y < bits else 0 for x, y in zip(a.tolist(), n.tolist(), strict=False)]
+        assert got.tolist() == [
+            (x << y) & ((1 << bits) - 1) if y < bits else 0 for x, y in zip(a.tolist(), n.tolist(), strict=False)
+        ]
     got = apply(f"shr.{kind} {{o}}, {{0}}, {{1}};", a, n, out=a.dtype)
     for x, y, z in zip(a.tolist(), n.tolist(), got.tolist(), strict=False):
         x = signed(x, bits) if kind[0] == "s" else x
@@ -134,7 +138,9 @@ def test_bit_field_insert(bits: int) -> None:
 def test_counts() -> None:
     for a, bits in ((words(13), 32), (longs(13), 64)):
         assert apply(f"popc.b{bits} {{o}}, {{0}};", a, out=np.uint32).tolist() == [x.bit_count() for x in a.tolist()]
-        assert apply(f"clz.b{bits} {{o}}, {{0}};", a, out=np.uint32).tolist() == [bits - x.bit_length() for x in a.tolist()]
+        assert apply(f"clz.b{bits} {{o}}, {{0}};", a, out=np.uint32).tolist() == [
+            bits - x.bit_length() for x in a.tolist()
+        ]
         want = [int(f"{x:0{bits}b}"[::-1], 2) for x in a.tolist()]
         assert apply(f"brev.b{bits} {{o}}, {{0}};", a, out=a.dtype).tolist() == want
         want = [(x.bit_length() - 1) & 0xFFFFFFFF for x in a.tolist()]
@@ -211,7 +217,9 @@ def test_select_and_compare() -> None:
     got = apply("setp.lt.or.s32 p38|{o}, {0}, {1}, !{2};", a, b, p, out=np.bool_)
     assert (got == (~(a.view(np.int32) < b.view(np.int32)) | ~p)).all()
     assert (apply("set.eq.u32.u32 {o}, {0}, 7;", a, out=np.uint32) == np.where(a == 7, 0xFFFFFFFF, 0)).all()
-    assert (apply("slct.b32.s32 {o}, {0}, {1}, {1};", a, b, out=np.uint32) == np.where(b.view(np.int32) >= 0, a, b)).all()
+    assert (
+        apply("slct.b32.s32 {o}, {0}, {1}, {1};", a, b, out=np.uint32) == np.where(b.view(np.int32) >= 0, a, b)
+    ).all()
 
 
 def test_packed_halfwords() -> None:

@@ -43,7 +43,12 @@ def mma_text(shape: str, kinds: tuple[str, str, str, str], m: int, k: int) -> tu
     d, a, b, c = kinds
     size = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "s8": 8, "u8": 8, "e4m3": 8, "e5m2": 8, "f32": 32, "s32": 32}
     word = 64 if a == "f64" else 32
-    na, nb, nc, nd = m * k * size[a] // (32 * word), 8 * k * size[b] // (32 * word), m * 8 * size[c] // (32 * word), m * 8 * size[d] // (32 * word)
+    na, nb, nc, nd = (
+        m * k * size[a] // (32 * word),
+        8 * k * size[b] // (32 * word),
+        m * 8 * size[c] // (32 * word),
+        m * 8 * size[d] // (32 * word),
+    )
     reg, byte = ("d", 8) if word == 64 else ("r", 4)
     loads = ""
     groups: list[str] = []
@@ -53,7 +58,9 @@ def mma_text(shape: str, kinds: tuple[str, str, str, str], m: int, k: int) -> tu
         groups.append("{" + ", ".join(f"{reg}{first + i}" for i in range(count)) + "}")
     out = "{" + ", ".join(f"{reg}{40 + i}" for i in range(nd)) + "}"
     body = loads + f"mma.sync.aligned.{shape}.row.col.{d}.{a}.{b}.{c} {out}, {', '.join(groups)};\n"
-    body += f"mad.wide.u32 d4, r0, {nd * byte}, d3;\n" + "".join(f"st.global.b{word} [d4+{i * byte}], {reg}{40 + i};\n" for i in range(nd))
+    body += f"mad.wide.u32 d4, r0, {nd * byte}, d3;\n" + "".join(
+        f"st.global.b{word} [d4+{i * byte}], {reg}{40 + i};\n" for i in range(nd)
+    )
     return frame(body, 4), na, nb, nd
 
 
@@ -85,7 +92,12 @@ def test_mma_sync(shape: str, kinds: tuple[str, str, str, str], m: int, k: int) 
         return lane // 4 + 8 * (i % half), e * (lane % 4) + x + 4 * e * (i // half)
 
     pa = [a_at(lane, i, x) for lane in range(32) for i in range(regs) for x in range(e)]
-    pb = [(e * (lane % 4) + x + 4 * e * i, lane // 4) for lane in range(32) for i in range(8 * k // (32 * e)) for x in range(e)]
+    pb = [
+        (e * (lane % 4) + x + 4 * e * i, lane // 4)
+        for lane in range(32)
+        for i in range(8 * k // (32 * e))
+        for x in range(e)
+    ]
     pc = [(lane // 4 + 8 * (i // 2), 2 * (lane % 4) + i % 2) for lane in range(32) for i in range(m * 8 // 32)]
     text, _, _, nd = mma_text(shape, kinds, m, k)
     word = np.uint64 if ak == "f64" else np.uint32
@@ -125,7 +137,9 @@ def test_ldmatrix_and_stmatrix(trans: str) -> None:
 
 def test_mma_with_missing_lanes() -> None:
     text = mma_text("m16n8k8", ("f32", "f16", "f16", "f32"), 16, 8)[0]
-    text = text.replace("mov.u32 r0, %tid.x;", "mov.u32 r0, %tid.x; setp.lt.u32 p1, r0, 16; @p1 bra L;").replace("mma.sync", "L: mma.sync")
+    text = text.replace("mov.u32 r0, %tid.x;", "mov.u32 r0, %tid.x; setp.lt.u32 p1, r0, 16; @p1 bra L;").replace(
+        "mma.sync", "L: mma.sync"
+    )
     with pytest.raises(SimulationError, match="read before it is written"):
         run(text, *(np.zeros(256, np.uint32) for _ in range(4)))
 
@@ -190,18 +204,26 @@ def wgmma_text(
         text += "".join(f"mov.b32 r{100 + i}, 0x3f800000;\n" for i in range(regs))
     if registers_a:
         text += "mad.wide.u32 d4, r0, 16, d3; ld.global.v4.b32 {r90, r91, r92, r93}, [d4];\n"
-    text += f"add.u32 r8, r1, {a_bytes}; shr.u32 r8, r8, 4; cvt.u64.u32 d6, r8; shr.u32 r9, r1, 4; cvt.u64.u32 d5, r9;\n"
+    text += (
+        f"add.u32 r8, r1, {a_bytes}; shr.u32 r8, r8, 4; cvt.u64.u32 d6, r8; shr.u32 r9, r1, 4; cvt.u64.u32 d5, r9;\n"
+    )
     text += f"or.b64 d5, d5, {desc[0]}; or.b64 d6, d6, {desc[1]};\nwgmma.fence.sync.aligned;\n"
     flags = ", 1, 1" if a not in ("s8", "u8") else ""
     if a in ("f16", "bf16"):
         flags += f", {trans[1]}" if registers_a else f", {trans[0]}, {trans[1]}"
     for i in range(steps[0]):
-        text += f"setp.ne.u32 p3, {1 if accumulate else i}, 0;\n" if False else f"mov.pred p3, {1 if accumulate or i else 0};\n"
+        text += (
+            f"setp.ne.u32 p3, {1 if accumulate else i}, 0;\n"
+            if False
+            else f"mov.pred p3, {1 if accumulate or i else 0};\n"
+        )
         source = "{r90, r91, r92, r93}" if registers_a else "d7"
         text += f"add.u64 d7, d5, {i * steps[1] // 16}; add.u64 d8, d6, {i * steps[2] // 16};\n"
         text += f"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{d}.{a}.{b} {acc}, {source}, d8, p3{flags};\n"
     text += "wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\n"
-    text += f"mad.wide.u32 d9, r0, {regs * 4}, d2;\n" + "".join(f"st.global.b32 [d9+{4 * i}], r{100 + i};\n" for i in range(regs))
+    text += f"mad.wide.u32 d9, r0, {regs * 4}, d2;\n" + "".join(
+        f"st.global.b32 [d9+{4 * i}], r{100 + i};\n" for i in range(regs)
+    )
     return frame(text, 4, 128, SMEM)
 
 
@@ -293,6 +315,7 @@ def test_wgmma_registers_and_accumulator(registers_a: bool, accumulate: bool) ->
         ("wgmma.commit_group.sync.aligned;", "", "in flight still writes it"),
         ("wgmma.fence.sync.aligned;", "", "wgmma.fence is missing"),
         ("fence.proxy.async.shared::cta;", "", r"fence\.proxy\.async by the writing threads"),
+        ("fence.proxy", "elect.sync _|p9, -1; @p9 fence.proxy", r"fence\.proxy\.async by the writing threads"),
         ("bar.sync 0;", "", "race"),
         ("fence.proxy.async.shared::cta;\nbar.sync 0;", "bar.sync 0;\nfence.proxy.async.shared::cta;", r"fence\.proxy\.async"),
         ("wgmma.commit_group", "mov.b32 r100, 0;\nwgmma.commit_group", "written while"),

@@ -135,7 +135,11 @@ def rng() -> np.random.Generator:
 
 
 def test_vector_add(ptx: str) -> None:
-    x, y, z = rng().standard_normal(1000, np.float32), rng().standard_normal(1000, np.float32), np.zeros(1000, np.float32)
+    x, y, z = (
+        rng().standard_normal(1000, np.float32),
+        rng().standard_normal(1000, np.float32),
+        np.zeros(1000, np.float32),
+    )
     run_ptx(ptx, "vadd", (8, 1, 1), [x, y, z, 1000], block=(128, 1, 1))
     assert (z == x + y).all()
     with pytest.raises(SimulationError, match="outside every allocation"):
@@ -160,7 +164,11 @@ def test_layernorm(ptx: str) -> None:
 
 
 def test_shared_memory_matmul(ptx: str) -> None:
-    a, b, c = rng().standard_normal((50, 70), np.float32), rng().standard_normal((70, 45), np.float32), np.zeros((50, 45), np.float32)
+    a, b, c = (
+        rng().standard_normal((50, 70), np.float32),
+        rng().standard_normal((70, 45), np.float32),
+        np.zeros((50, 45), np.float32),
+    )
     run_ptx(ptx, "matmul", (3, 4, 1), [a, b, c, 50, 45, 70], block=(16, 16, 1))
     assert np.allclose(c, a.astype(np.float64) @ b, rtol=1e-5, atol=1e-4)
 
@@ -184,7 +192,7 @@ def test_tensor_core_tile_with_cp_async(ptx: str) -> None:
     c = np.zeros((16, 8), np.float32)
     run_ptx(ptx, "tensor_tile", (1, 1, 1), [a, b, c, 64], block=(32, 1, 1))
     assert np.allclose(c, a.astype(np.float64) @ b.astype(np.float64).T, atol=1e-4)
-    with pytest.raises(SimulationError, match="cp.async"):
+    with pytest.raises(SimulationError, match=r"cp\.async"):
         text = ptx.replace("cp.async.wait_group 1", "cp.async.wait_group 2")
         run_ptx(text, "tensor_tile", (1, 1, 1), [a, b, c, 64], block=(32, 1, 1))
 

@@ -48,8 +48,10 @@ def test_out_of_bounds_names_instruction_thread_and_address() -> None:
 
 
 def test_source_lines_are_named() -> None:
-    text = VECTOR_ADD.replace(".visible", '.file 1 "kernel.py"\n.visible').replace("mad.wide.s32 d4", ".loc 1 42 7\nmad.wide.s32 d4")
-    with pytest.raises(SimulationError, match="kernel.py:42:7"):
+    text = VECTOR_ADD.replace(".visible", '.file 1 "kernel.py"\n.visible').replace(
+        "mad.wide.s32 d4", ".loc 1 42 7\nmad.wide.s32 d4"
+    )
+    with pytest.raises(SimulationError, match=r"kernel\.py:42:7"):
         run(text, *(np.zeros(10, np.float32) for _ in range(3)), 64)
 
 
@@ -60,6 +62,19 @@ def test_views_of_one_buffer_share_memory() -> None:
     assert (buffer[200:] == want).all()
     run(VECTOR_ADD, buffer[:100], buffer[100:200], buffer[0:100], 100, grid=2)
     assert (buffer[:100] == want).all()
+
+
+def test_strided_and_empty_arrays() -> None:
+    wide = np.arange(400, dtype=np.float32).reshape(4, 100)
+    rows = wide[1:3, 10:60]
+    out = np.zeros(50, np.float32)
+    run(VECTOR_ADD, rows, rows[1:], out, 50)
+    assert (out == rows[0] + rows[1]).all()
+    backward = np.arange(64, dtype=np.float32)[::-1]
+    run(VECTOR_ADD, backward, backward, out[:1], 1)
+    assert out[0] == 126
+    with pytest.raises(SimulationError, match="outside every allocation"):
+        run(VECTOR_ADD, np.zeros(0, np.float32), rows, out, 1)
 
 
 def test_read_only_array() -> None:
@@ -188,7 +203,8 @@ def test_shuffle_modes() -> None:
 
 def test_reduction_by_shuffles() -> None:
     body = "cvt.rn.f32.u32 f0, r0;" + "".join(
-        f"mov.b32 r1, f0; shfl.sync.bfly.b32 r2, r1, {o}, 31, -1; mov.b32 f1, r2; add.f32 f0, f0, f1;" for o in (16, 8, 4, 2, 1)
+        f"mov.b32 r1, f0; shfl.sync.bfly.b32 r2, r1, {o}, 31, -1; mov.b32 f1, r2; add.f32 f0, f0, f1;"
+        for o in (16, 8, 4, 2, 1)
     )
     assert (warp_result(body, np.float32, "f0") == 496).all()
 
@@ -199,7 +215,9 @@ def test_votes_match_redux_elect() -> None:
     assert (warp_result(odd + "vote.sync.ballot.b32 r10, p1, -1;") == 0xAAAAAAAA).all()
     assert (warp_result(odd + "vote.sync.any.pred p2, p1, -1; selp.b32 r10, 1, 0, p2;") == 1).all()
     assert (warp_result(odd + "vote.sync.all.pred p2, p1, -1; selp.b32 r10, 1, 0, p2;") == 0).all()
-    assert (warp_result(odd + "activemask.b32 r10; @p1 activemask.b32 r10;") == np.where(lanes % 2, 0xAAAAAAAA, 2**32 - 1)).all()
+    assert (
+        warp_result(odd + "activemask.b32 r10; @p1 activemask.b32 r10;") == np.where(lanes % 2, 0xAAAAAAAA, 2**32 - 1)
+    ).all()
     assert (warp_result("shr.u32 r1, r0, 3; match.any.sync.b32 r10, r1, -1;") == (0xFF << lanes // 8 * 8)).all()
     assert (warp_result("redux.sync.add.u32 r10, r0, -1;") == 496).all()
     assert (warp_result("sub.s32 r1, 5, r0; redux.sync.min.s32 r10, r1, -1;").view(np.int32) == -26).all()
@@ -268,7 +286,11 @@ def test_atomics_serialise_lanes(form: str, dtype: type, want: float | None) -> 
 
 def test_atomic_returns_each_value_once() -> None:
     counter, out = np.zeros(1, np.uint32), np.zeros(128, np.uint32)
-    run(frame("atom.global.add.u32 r1, [d0], 1; mad.wide.u32 d2, r1, 4, d1; st.global.u32 [d2], r0;", 2, 128), counter, out)
+    run(
+        frame("atom.global.add.u32 r1, [d0], 1; mad.wide.u32 d2, r1, 4, d1; st.global.u32 [d2], r0;", 2, 128),
+        counter,
+        out,
+    )
     assert counter[0] == 128
     assert sorted(out) == list(range(128))
 
@@ -309,6 +331,33 @@ def test_write_after_read_needs_a_barrier_too() -> None:
     run(again, np.zeros(128, np.uint32), np.zeros(128, np.uint32), shared=512)
     with pytest.raises(SimulationError, match="race: this write"):
         run(again.replace("bar.sync 0; mov", "mov"), np.zeros(128, np.uint32), np.zeros(128, np.uint32), shared=512)
+
+
+FLAG = frame(
+    """
+    mov.u32 r1, smem; shr.u32 r2, r0, 5; and.b32 r3, r0, 31; mad.lo.u32 r4, r3, 4, r1; mov.u32 r6, 0;
+    setp.eq.u32 p1, r0, 0; @p1 st.shared.u32 [r1+128], r6; bar.sync 0;
+    setp.eq.u32 p1, r2, 1; @p1 bra WRITER;
+SPIN: ld.acquire.cta.shared.u32 r5, [r1+128]; setp.eq.u32 p2, r5, 0; @p2 bra SPIN;
+    ld.shared.u32 r7, [r4]; mad.wide.u32 d1, r3, 4, d0; st.global.u32 [d1], r7; bra OUT;
+WRITER:
+    st.shared.u32 [r4], r0; bar.warp.sync -1; mov.u32 r6, 1;
+    elect.sync _|p3, -1; @p3 st.release.cta.shared.u32 [r1+128], r6;
+OUT:
+    """,
+    1,
+    64,
+    SMEM,
+)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_flags_in_shared_memory_order_accesses(seed: int) -> None:
+    out = np.zeros(32, np.uint32)
+    run(FLAG, out, shared=132, seed=seed)
+    assert out.tolist() == list(range(32, 64))
+    with pytest.raises(SimulationError, match=r"race|endless loop"):
+        run(FLAG.replace("ld.acquire.cta.shared", "ld.shared"), out, shared=132, seed=seed, max_steps=2000)
 
 
 def test_shared_out_of_bounds() -> None:
@@ -367,7 +416,9 @@ def test_trap() -> None:
 
 def test_later_features_are_refused_by_name() -> None:
     with pytest.raises(SimulationError, match=r"cp\.async\.bulk.*not yet"):
-        body = "mov.u32 r1, smem; cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [r1], [d0], 16, [r1];"
+        body = (
+            "mov.u32 r1, smem; cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [r1], [d0], 16, [r1];"
+        )
         run(frame(body, 1, 32, SMEM), np.zeros(4), shared=64)
 
 
@@ -414,12 +465,18 @@ def test_mbarrier_faults() -> None:
         run(PIPELINE.replace("[r1], 32;", "[r1], 33;"), out, shared=256)
     for name in ("W0", "W1"):
         line = next(line for line in PIPELINE.split("\n") if line.startswith(name))
-        with pytest.raises(SimulationError, match="race|deadlock"):
+        with pytest.raises(SimulationError, match=r"race|deadlock"):
             run(PIPELINE.replace(line, ""), out, shared=256)
-    with pytest.raises(SimulationError, match="without a barrier after its mbarrier.init"):
+    with pytest.raises(SimulationError, match=r"without a barrier after its mbarrier\.init"):
         run(PIPELINE.replace("bar.sync 0;", ""), out, shared=256, seed=0)
     with pytest.raises(SimulationError, match="arrivals too many"):
-        run(PIPELINE.replace("@p5 mbarrier.arrive.shared::cta.b64 _, [r2];", "mbarrier.arrive.shared::cta.b64 _, [r2];"), out, shared=256)
+        run(
+            PIPELINE.replace(
+                "@p5 mbarrier.arrive.shared::cta.b64 _, [r2];", "mbarrier.arrive.shared::cta.b64 _, [r2];"
+            ),
+            out,
+            shared=256,
+        )
     with pytest.raises(SimulationError, match="was not initialised"):
         run(PIPELINE.replace("mbarrier.init.shared::cta.b64 [r2], 1;", ""), out, shared=256)
 
@@ -466,9 +523,15 @@ def test_cp_async_without_wait_or_barrier() -> None:
 
 def test_cp_async_through_an_mbarrier() -> None:
     text = COPY.replace("cp.async.commit_group;", "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [r20];")
-    text = text.replace("cp.async.wait_group 0;", "W: mbarrier.try_wait.parity.shared::cta.b64 p3, [r20], 0; @!p3 bra W;")
+    text = text.replace(
+        "cp.async.wait_group 0;", "W: mbarrier.try_wait.parity.shared::cta.b64 p3, [r20], 0; @!p3 bra W;"
+    )
     text = text.replace("bar.sync 0;", "")
-    text = text.replace("cp.async.cg", "add.u32 r20, r1, 1024; setp.eq.u32 p1, r0, 0; @p1 mbarrier.init.shared::cta.b64 [r20], 64;\nbar.sync 0;\ncp.async.cg", 1)
+    text = text.replace(
+        "cp.async.cg",
+        "add.u32 r20, r1, 1024; setp.eq.u32 p1, r0, 0; @p1 mbarrier.init.shared::cta.b64 [r20], 64;\nbar.sync 0;\ncp.async.cg",
+        1,
+    )
     x, y = np.arange(256, dtype=np.uint32).reshape(64, 4), np.zeros((64, 4), np.uint32)
     run(text, x, y, shared=1032)
     assert (y == x[np.arange(64) ^ 33]).all()

@@ -10,7 +10,7 @@ from typing import Any
 
 from mimw.codegen.lane_builder import Lane
 from mimw.codegen.lowering import Lowering, layout_of, lowers
-from mimw.codegen.machine import Addr, Imm, Operand
+from mimw.codegen.machine import Imm, Operand
 from mimw.codegen.ptx.lower.mma import ptx_builder
 from mimw.codegen.shared.addressing import Placement, vector_groups
 from mimw.codegen.shared.memory import access_of, cache_words, guards
@@ -81,6 +81,3 @@ def lower_commit_group(ctx: Lowering, op: Any) -> None:
 def lower_wait_group(ctx: Lowering, op: Any) -> None:
     """Wait for this thread's groups."""
     ptx_builder(ctx).emit("cp.async.wait_group", [Imm(op.pendings)])
-
-
-ADDRESS = Addr

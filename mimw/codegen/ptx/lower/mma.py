@@ -9,7 +9,7 @@ from typing import Any
 
 from mimw.codegen.lane_builder import Lane, Tile
 from mimw.codegen.lowering import Lowering, layout_of, lowers, refuse
-from mimw.codegen.machine import Addr, Block, Edge, Operand, Reg, Vec
+from mimw.codegen.machine import Block, Edge, Operand, Reg, Vec
 from mimw.codegen.ptx.builder import PtxBuilder
 from mimw.codegen.shared.addressing import Placement
 from mimw.codegen.shared.casts import cast
@@ -181,6 +181,8 @@ def _by_ldmatrix(ctx: Lowering, base: Lane, placement: Placement, dtype: DType) 
     if any(x & 15 for x in (*rows, *rest, *placement.thread[5:])) or not all(rows):
         return None
     extra = min(2, len(rest))
+    if any(placement.has_digits(v) for v in layout.reg[: inner + extra]):
+        return None  # the lanes' addresses are XORed, and a digit is added
     return _emit_ldmatrix(ctx, base, placement, dtype, rows, rest, extra, trans)
 
 
@@ -349,6 +351,3 @@ def _outer_product(b: PtxBuilder, layout: Layout, rows: Tile, cols: Tile, acc: T
         x, y = cast(b, x, dtype), cast(b, y, dtype)
         out.append(b.op("fma", dtype, x, y, z) if dtype.kind == "float" else b.add(b.mul(x, y), z))
     return out
-
-
-ADDRESS = Addr

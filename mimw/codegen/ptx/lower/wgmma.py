@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.lane_builder import Lane, Tile, wrap_int
+from mimw.codegen.lane_builder import Lane, Tile
 from mimw.codegen.lowering import Inflight, Lowering, layout_of, lowers, refuse
 from mimw.codegen.machine import Imm, Inst, Operand, Reg, Vec
 from mimw.codegen.ptx.builder import PtxBuilder
@@ -17,7 +17,7 @@ from mimw.codegen.shared.shared_memory import memdesc
 from mimw.diagnostics import InternalError
 from mimw.ir.core import Value
 from mimw.ir.layout import Layout, SharedLayout
-from mimw.ir.types import F16, F32, I32, U32, U64, DType, InflightType, MemDescType, TensorType
+from mimw.ir.types import F16, F32, I32, U32, DType, InflightType, MemDescType, TensorType
 
 
 class Matrix:
@@ -64,7 +64,9 @@ def _swizzle(layout: SharedLayout, k_dim: int, size: int, mn_major: bool) -> tup
             continue
         mask = span // 16 - 1
         rows = min(8, layout.shape_padded[slow])
-        if all(at(f, s) == _swizzled(s * span + f * size, mask) for f in (0, 16 // size, width - 1) for s in range(rows)):
+        if all(
+            at(f, s) == _swizzled(s * span + f * size, mask) for f in (0, 16 // size, width - 1) for s in range(rows)
+        ):
             step = at(0, 8) if layout.shape_padded[slow] > 8 else 8 * span
             leading = at(width, 0) if mn_major and layout.shape_padded[fast] > width else 16
             if step == 8 * span:
@@ -76,6 +78,15 @@ def _swizzled(address: int, mask: int) -> int:
     return address ^ ((address >> 7) & mask) << 4
 
 
+def operand_type(value: Value) -> DType:
+    """The element type of a product's operand, tile or buffer."""
+    t = value.type
+    found = t.dtype if isinstance(t, MemDescType) else t.element if isinstance(t, TensorType) else None
+    if not isinstance(found, DType):
+        raise InternalError(f"a product of {t}")
+    return found
+
+
 @lowers("mma.async_dot", target="nvidia")
 def lower_async_dot(ctx: Lowering, op: Any) -> None:
     """fence, the instructions over M, N and K, commit."""
@@ -84,7 +95,12 @@ def lower_async_dot(ctx: Lowering, op: Any) -> None:
     if not target.has("wgmma"):
         raise refuse(op, target, "it has no wgmma")
     if op.max_imprecise and op.max_imprecise < op.b.type.shape[0] and op.b.type.dtype.is_fp8():
-        raise refuse(op, target, f"max_num_imprecise_acc={op.max_imprecise} with wgmma", "leave it out, or use tiles of 16-bit floats")
+        raise refuse(
+            op,
+            target,
+            f"max_num_imprecise_acc={op.max_imprecise} with wgmma",
+            "leave it out, or use tiles of 16-bit floats",
+        )
     out = op.result.type
     assert isinstance(out, InflightType)
     layout = out.tensor.layout
@@ -95,8 +111,8 @@ def lower_async_dot(ctx: Lowering, op: Any) -> None:
     right = Matrix(ctx, op.b, 0)
     left = Matrix(ctx, op.a, 1) if isinstance(op.a.type, MemDescType) else None
     fragments = _a_fragments(ctx, op.a) if left is None else None
-    b_type = op.b.type.dtype
-    a_type = op.a.type.dtype if left is not None else op.a.type.element
+    b_type = operand_type(op.b)
+    a_type = operand_type(op.a)
     issue = _Issue(ctx, op, layout, dtype, a_type, b_type)
     if not isinstance(op.acc.type, InflightType):
         acc = _own_registers(b, op, acc)
@@ -113,7 +129,11 @@ def _own_registers(b: PtxBuilder, op: Any, acc: list[Lane]) -> list[Lane]:
     dtype = acc[0].dtype
     maker = op.acc.defining_op
     alone = len(op.acc.users) == 1 and (maker.parent if maker is not None else op.acc.owner) is op.parent
-    if alone and (maker is None or maker.name == "mma.async_dot_wait") and all(x.reg is not None and not x.off for x in acc):
+    if (
+        alone
+        and (maker is None or maker.name == "mma.async_dot_wait")
+        and all(x.reg is not None and not x.off for x in acc)
+    ):
         return acc
     if dtype is F16:
         words_ = [b.fresh(Lane(U32, b.packed(acc[i : i + 2]))) for i in range(0, len(acc), 2)]
@@ -174,7 +194,9 @@ class _Issue:
             while start < needed:
                 width = self._width(needed - start)
                 registers = [r for c in range(start // 8, (start + width) // 8) for r in by_column[c]]
-                lanes = self._chain(band, start, width, [acc[r] for r in registers], left, fragments, right, moved_a, moved_b)
+                lanes = self._chain(
+                    band, start, width, [acc[r] for r in registers], left, fragments, right, moved_a, moved_b
+                )
                 for r, lane in zip(registers, lanes, strict=True):
                     out[r] = lane
                 start += width
@@ -236,7 +258,12 @@ class _Issue:
                 assert fragments is not None
                 first = Vec([*fragments[band, k // self.depth]])
             clear = fresh and k == 0
-            operands: list[Operand] = [Vec([*regs]), first, right.descriptor(b, start, k, moved_b), Imm(0 if clear else 1)]
+            operands: list[Operand] = [
+                Vec([*regs]),
+                first,
+                right.descriptor(b, start, k, moved_b),
+                Imm(0 if clear else 1),
+            ]
             if self.flags:
                 operands += [Imm(1), Imm(1)]
             if self.flags == 2:
@@ -266,9 +293,7 @@ def lower_async_dot_wait(ctx: Lowering, op: Any) -> None:
                 fresh[lane.reg] = Reg(lane.reg.cls, b.hint or lane.reg.hint)
         tied.append(Vec([*fresh]))
         anew.append(Vec([*fresh.values()]))
-        results.append(
-            [x if x.reg is None else Lane(x.dtype, fresh[x.reg], x.off, x.part, x.uniform) for x in lanes]
-        )
+        results.append([x if x.reg is None else Lane(x.dtype, fresh[x.reg], x.off, x.part, x.uniform) for x in lanes])
     b.block.insts.append(
         Inst("wgmma.wait_group.sync.aligned", [Imm(op.pendings)], 0, b.loc, tied_in=tied, redefined=anew)
     )
@@ -303,6 +328,3 @@ def lower_fence_async_shared(ctx: Lowering, op: Any) -> None:
     if not ctx.target.has("wgmma") and not ctx.target.has("tma"):
         raise refuse(op, ctx.target, "it has no async proxy")
     ptx_builder(ctx).emit("fence.proxy.async.shared::cta", [])
-
-
-TYPES = (I32, U64, wrap_int)

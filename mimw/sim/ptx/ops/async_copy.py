@@ -99,7 +99,9 @@ def _copy(s: Sim, inst: Inst) -> Plain:
         else:
             return None
         if (out[x.active()] > total).any():
-            raise SimulationError(f"cp.async src-size is larger than {total}", where=s.m.where(x, x.active() & (out > total)))
+            raise SimulationError(
+                f"cp.async src-size is larger than {total}", where=s.m.where(x, x.active() & (out > total))
+            )
         return None if (out[x.active()] == total).all() else out
 
     def fetch(x: Ctx) -> list[Array]:
@@ -125,7 +127,7 @@ def _copy(s: Sim, inst: Inst) -> Plain:
             per_row = np.zeros(s.m.warps, np.int64)
             per_row[x.warps] = epochs
             for _, index, _, _ in access.parts:
-                s.san.write(access.rows, index, total, s.pc, epochs=per_row[access.rows])
+                s.san.write(access.rows, access.lanes, index, total, s.pc, epochs=per_row[access.rows])
         s.mem.store(x, access, width, values)
 
     return run

@@ -89,7 +89,10 @@ def _bar_red(s: Sim, inst: Inst, mods: list[str]) -> Step:
         value = total if op == "popc" else int(total == threads if op == "and" else total > 0)
         rows = np.array(sorted(warps))
         lanes = s.pcs[rows] < DEAD
-        put(Ctx(rows, None if lanes.all() else lanes), np.array([[value]]).astype(np.uint32 if kind == "u32" else np.bool_))
+        put(
+            Ctx(rows, None if lanes.all() else lanes),
+            np.array([[value]]).astype(np.uint32 if kind == "u32" else np.bool_),
+        )
 
     return Sync(together(s), run)
 
@@ -147,7 +150,7 @@ def _fence(s: Sim, inst: Inst, mods: list[str]) -> Step:
     def run(x: Ctx) -> None:
         s.fences[name] += x.n
         if proxied and s.san is not None:
-            s.san.fence_async(x.warps)
+            s.san.fence_async(x.warps, x.active())
 
     return run
 
@@ -202,7 +205,9 @@ def _init(s: Sim, inst: Inst, mods: list[str]) -> Plain:
             if not 1 <= number < 1 << 20:
                 raise SimulationError(f"mbarrier count {number} is not in 1..2^20-1")
             if lanes.sum() > 1:
-                raise SimulationError(f"{int(lanes.sum())} lanes initialise the same mbarrier", where=s.m.thread(warp, i))
+                raise SimulationError(
+                    f"{int(lanes.sum())} lanes initialise the same mbarrier", where=s.m.thread(warp, i)
+                )
             made = MBarrier(number)
             if s.san is not None:
                 made.init_warp, made.init_epoch = warp, int(s.san.clock[warp, warp % s.m.warps_per_cta])

@@ -10,7 +10,8 @@ from mimw.codegen.machine import Inst
 from mimw.sim.ptx.errors import SimulationError
 from mimw.sim.ptx.floats import Array
 from mimw.sim.ptx.ops.access import address, items_of, sanitize, space_of
-from mimw.sim.ptx.ops.integer import second_result
+from mimw.sim.ptx.ops.bits import popcount
+from mimw.sim.ptx.ops.moves import second_result
 from mimw.sim.ptx.ops.sync import members_ready, together
 from mimw.sim.ptx.registry import Step, Sync, executes, not_yet
 from mimw.sim.ptx.sim import Sim
@@ -134,7 +135,7 @@ def _elect(s: Sim, inst: Inst, mods: list[str]) -> Step:
     def run(x: Ctx) -> None:
         peers = _peers(x, x.full(members(x)))
         lowest = peers & (~peers + np.uint32(1))
-        put(x, np.bitwise_count(lowest - np.uint32(1)).astype(np.uint32))
+        put(x, popcount(lowest - np.uint32(1)))
         put2(x, lowest == _BITS)
 
     return Sync(members_ready(s, inst.operands[1]), run)
@@ -172,7 +173,9 @@ def _ldmatrix(s: Sim, inst: Inst, mods: list[str]) -> Step:
         data = np.stack(s.mem.load(rows, access, 2, 8), axis=-1).astype(np.uint32)
         for i, put in enumerate(puts):
             tile = data[:, 8 * i : 8 * i + 8]
-            low, high = (tile[:, 2 * t, g], tile[:, 2 * t + 1, g]) if trans else (tile[:, g, 2 * t], tile[:, g, 2 * t + 1])
+            low, high = (
+                (tile[:, 2 * t, g], tile[:, 2 * t + 1, g]) if trans else (tile[:, g, 2 * t], tile[:, g, 2 * t + 1])
+            )
             put(x, low | (high << np.uint32(16)))
 
     return Sync(together(s), run)

@@ -68,7 +68,9 @@ class Descriptor:
 def d_positions(columns: int, bits: int) -> tuple[Array, Array]:
     """(row, column) of D by (warp, lane, register, element)."""
     e = 2 if bits == 16 else 1
-    warp, lane, reg, el = np.meshgrid(np.arange(4), np.arange(32), np.arange(columns // 2 // e), np.arange(e), indexing="ij")
+    warp, lane, reg, el = np.meshgrid(
+        np.arange(4), np.arange(32), np.arange(columns // 2 // e), np.arange(e), indexing="ij"
+    )
     index = reg * e + el
     return 16 * warp + lane // 4 + 8 * (index // 2 % 2), 8 * (index // 4) + 2 * (lane % 4) + index % 2
 
@@ -183,7 +185,9 @@ class _Mma:
             first = alone(x)
             group = x.warps // s.m.warps_per_cta * 4096 + x.warps % s.m.warps_per_cta // 4
             here = x.warps if first is None else x.warps[first]
-            found, counts = np.unique(here // s.m.warps_per_cta * 4096 + here % s.m.warps_per_cta // 4, return_counts=True)
+            found, counts = np.unique(
+                here // s.m.warps_per_cta * 4096 + here % s.m.warps_per_cta // 4, return_counts=True
+            )
             out = np.isin(group, found[counts == 4])
             return out if first is None else out & first
 
@@ -192,17 +196,25 @@ class _Mma:
     def run(self, x: Ctx) -> None:
         """Execute for every warp group of the context."""
         if x.mask is not None:
-            raise SimulationError("wgmma with lanes that have exited or are guarded off", where=self.s.m.where(x, ~x.mask))
+            raise SimulationError(
+                "wgmma with lanes that have exited or are guarded off", where=self.s.m.where(x, ~x.mask)
+            )
         desc_a = None if self.desc_a is None else x.full(self.desc_a(x))
         desc_b, scale = x.full(self.desc_b(x)), x.full(self.scale_d(x))
         for at in range(0, x.n, 4):
             first = int(x.warps[at])
             self._prepare(first, bool(scale[at, 0]))
             part = slice(at, at + 4)
-            a = self._from_registers(first) if desc_a is None else self._operand(first, desc_a[part], 64, self.a_kind, self.trans_a)
+            a = (
+                self._from_registers(first)
+                if desc_a is None
+                else self._operand(first, desc_a[part], 64, self.a_kind, self.trans_a)
+            )
             b = self._operand(first, desc_b[part], self.columns, self.b_kind, self.trans_b)
             if (scale[part] != scale[at, 0]).any():
-                raise SimulationError("scale-d differs between threads of the warp group", where=self.s.m.warp_name(first))
+                raise SimulationError(
+                    "scale-d differs between threads of the warp group", where=self.s.m.warp_name(first)
+                )
             self._issue(first, bool(scale[at, 0]), a * self.sign_a, b * self.sign_b)
 
     def _prepare(self, first: int, accumulate: bool) -> None:

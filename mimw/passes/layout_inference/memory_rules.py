@@ -1,0 +1,105 @@
+"""Layout rules of loads, stores and shared memory: coalesced global accesses, wide shared ones."""
+
+from __future__ import annotations
+
+from mimw.diagnostics import InternalError
+from mimw.ir.core import OpBase, Value
+from mimw.ir.layout import Layout
+from mimw.ir.types import MemDescType, PointerType, TensorType, element_of
+from mimw.passes.facts import vector_width
+from mimw.passes.layout_inference import costs
+from mimw.passes.layout_inference.rule import Context, Rule, bits_of
+
+
+class AccessRule(Rule):
+    """load, store, async_copy.load: everything in one layout, coalesced if it can be."""
+
+    def seeds(self, op: OpBase, ctx: Context) -> list[Layout]:
+        ptr, mask = op.operands[0], _mask(op)
+        t = ptr.type
+        if not isinstance(t, TensorType):
+            return []
+        fact = ctx.facts.of(ptr)
+        order = tuple(sorted(range(t.rank), key=lambda d: (-min(fact.contiguity[d], t.shape[d]), -d)))
+        d, size = order[0], _pointee_bytes(t)
+        vec = min(fact.contiguity[d], max(1, fact.divisor[d] // size), max(1, 16 // size))
+        if mask is not None:
+            vec = min(vec, ctx.facts.of(mask).constancy[d])
+        first = ctx.spread(t.shape, order, vec)
+        if t.rank == 1:
+            return [first]
+        warps_apart = _warps_on_slow_dims(t.shape, order, vec, ctx)
+        return [first] if warps_apart is first else [first, warps_apart]
+
+    def cost(self, op: OpBase, primary: Layout, ctx: Context) -> float:
+        ptr = op.operands[0]
+        t = ptr.type
+        assert isinstance(t, TensorType)
+        bits = 8 * _pointee_bytes(t)
+        vec = vector_width(ctx.facts, ptr, _mask(op), primary, bits)
+        fact = ctx.facts.of(ptr)
+        run = max(range(t.rank), key=lambda d: min(fact.contiguity[d], t.shape[d]))
+        if fact.contiguity[run] == 1:
+            run = -1
+        return costs.global_access(primary, run, vec, bits, op.name == "memory.store")
+
+
+def _warps_on_slow_dims(shape: tuple[int, ...], order: tuple[int, ...], vec: int, ctx: Context) -> Layout:
+    """As the coalesced layout, but the warps take the slowest dimension first: each keeps whole rows for reductions."""
+    plain = ctx.spread(shape, order, vec)
+    bits = [v for v in plain.warp if any(v)]
+    upper = [v for v in (*plain.reg, *plain.warp) if any(v)]
+    slow = [v for d in reversed(order) for v in sorted((u for u in upper if u[d]), reverse=True)]
+    low = plain.contiguity(order[0]).bit_length() - 1
+    slow = [v for v in slow if v not in plain.reg[:low]]
+    warp = slow[: len(bits)]
+    if not bits or set(warp) == set(bits):
+        return plain
+    reg = [*plain.reg[:low], *sorted((v for v in upper if v not in warp and v not in plain.reg[:low]), reverse=False)]
+    zeros = [v for v in plain.warp if not any(v)]
+    return Layout.get(plain.dims, reg, plain.lane, [*reversed(warp), *zeros])
+
+
+def _mask(op: OpBase) -> Value | None:
+    position = next(i for i, f in enumerate(op.spec.operands) if f.name == "mask")
+    return op.operands[sum(op.segments[:position])] if op.segments[position] else None
+
+
+def _pointee_bytes(t: TensorType) -> int:
+    e = element_of(t)
+    if not isinstance(e, PointerType):
+        raise InternalError(f"{t} holds no pointers")
+    return e.pointee.itemsize
+
+
+class SharedRule(Rule):
+    """local_alloc with a source, local_store, local_load: any layout, priced by the width of the accesses."""
+
+    def seeds(self, op: OpBase, ctx: Context) -> list[Layout]:
+        if op.results and any(user.name == "mma.dot" for user in op.results[0].users):
+            return []  # the product says how: ldmatrix serves its layout
+        t = _shared_tile(op)
+        return [ctx.spread(t.shape, None, max(1, 128 // bits_of(t)))]
+
+    def cost(self, op: OpBase, primary: Layout, ctx: Context) -> float:
+        t = _shared_tile(op)
+        memory = _memdesc(op)
+        bits = bits_of(t)
+        run = 1
+        if bits == 16 and op.results and any(user.name == "mma.dot" for user in op.results[0].users):
+            return primary.num_regs / 2 * costs.WAVEFRONT  # ldmatrix
+        if memory.layout is not None:
+            for d, bases in enumerate(memory.layout.bases):
+                if bases[:1] == (1,):
+                    run = max(run, min(primary.contiguity(d), max(1, 128 // bits)))
+        return primary.num_regs / run * (max(1.0, run * bits / 32) * costs.WAVEFRONT + 1)
+
+
+def _shared_tile(op: OpBase) -> TensorType:
+    values = (*op.operands, *op.results)
+    return next(v.type for v in values if isinstance(v.type, TensorType))
+
+
+def _memdesc(op: OpBase) -> MemDescType:
+    values = (*op.operands, *op.results)
+    return next(v.type for v in values if isinstance(v.type, MemDescType))
