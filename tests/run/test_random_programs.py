@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from mimw.diagnostics import Loc
 from mimw.ir.builder import Builder
-from mimw.ir.core import Argument, Function, Module, Value
+from mimw.ir.core import Argument, Block, Function, Module, Value
 from mimw.ir.opdef import OPS
 from mimw.ir.ops.arith import BitcastOp, CastOp
-from mimw.ir.ops.control import ForOp, IfOp, ReturnOp, YieldOp
+from mimw.ir.ops.control import BreakOp, ContinueOp, ForOp, IfOp, InlinedOp, ReturnOp, YieldOp
 from mimw.ir.ops.memory import LoadOp, PtrAddOp, StoreOp
 from mimw.ir.ops.mma import DotOp
 from mimw.ir.ops.tensor import (
@@ -281,6 +281,49 @@ class Program:
             self.b.insert(YieldOp([self.b.elementwise("arith.sub", x, carried)], loc=HERE))
         return self.b.insert(op).outs[0]
 
+    def exits(self, x: Value) -> Value | None:
+        """A loop in an inlined function that is left by break, continue and return at some depth of branches."""
+        e: Any = element_of(x.type)
+        if e is I1:
+            return None
+        call = InlinedOp(types=(x.type,), callee="f", loc=HERE)
+        with self.b.at(call.body.block):
+            zero, one = self.b.constant(0, I32), self.b.constant(1, I32)
+            loop = ForOp(zero, self.b.constant(self.random.randrange(7), I32), one, [x], loc=HERE)
+            block = loop.body.block
+            i, carried = block.add_arg(I32, "i"), block.add_arg(x.type, "carried")
+            with self.b.at(block):
+                self.leave_at(i, carried, 3)
+                self.b.insert(YieldOp([self.b.elementwise("arith.add", carried, x)], loc=HERE))
+            self.b.insert(loop)
+            self.b.insert(ReturnOp([self.b.elementwise("arith.neg", loop.outs[0])], loc=HERE))
+        return self.b.insert(call).outs[0]
+
+    def leave_at(self, i: Value, carried: Value, depth: int) -> None:
+        """Branches on the trip's number, some of which leave."""
+        cond = self.b.elementwise(
+            f"arith.{self.random.choice(COMPARISONS)}", i, self.b.constant(self.random.randrange(5), I32)
+        )
+        op = IfOp(cond, loc=HERE)
+        left = [self.side(region.block, i, carried, depth) for region in op.regions]
+        if all(left):  # the loop must go on somewhere
+            op.regions[1].block.ops[-1].erase()
+            with self.b.at(op.regions[1].block):
+                self.b.insert(YieldOp([], loc=HERE))
+        self.b.insert(op)
+
+    def side(self, block: Block, i: Value, carried: Value, depth: int) -> bool:
+        """One side of a branch; whether it leaves."""
+        with self.b.at(block):
+            if depth and self.random.random() < 0.5:
+                self.leave_at(i, carried, depth - 1)
+            leave = self.random.choice([YieldOp, YieldOp, BreakOp, ContinueOp, ReturnOp])
+            values = [] if leave is YieldOp else [self.b.elementwise("arith.sub", carried, carried)]
+            if values and self.random.random() < 0.5:
+                values = [carried]
+            self.b.insert(leave(values, loc=HERE))
+        return leave is not YieldOp
+
     def branch(self, x: Value) -> Value:
         n = self.function.block.args[3]
         c = self.b.elementwise("arith.gt", n, self.b.constant(self.random.choice([0, 9]), I32))
@@ -310,6 +353,7 @@ STEPS = [
     Program.loop,
     Program.branch,
     Program.dot,
+    Program.exits,
 ]
 
 

@@ -30,8 +30,9 @@ def cast(b: LaneBuilder, lane: Lane, to: Element, rounding: str = "rtne", satura
     if to.kind == "float":
         if lane.reg is None and to.bits >= 32:
             value = decode(lane.off, source) if source.kind == "float" else lane.off
-            if source.kind == "float" or abs(value) < 1 << 24:
-                return b.const(to, value)
+            found = b.const(to, value)
+            if decode(found.off, to) == value:  # exact, so that no rounding mode matters
+                return found
         return _to_float(b, lane, to, "rz" if rounding == "rtz" else "rn", saturate)
     if source.kind == "float":
         return _float_to_int(b, lane, to)

@@ -378,13 +378,14 @@ def lower_for(ctx: Lowering, op: Any) -> None:
     carry = Carry(ctx, types, names, bases)
     b.hint = iv_arg.name or "i"
     iv_reg = b.parameter(iv_arg.type)
-    iv = Lane(iv_arg.type, iv_reg, uniform=CTA)
+    uniform = LANE if ctx.in_combine else CTA
+    iv = Lane(iv_arg.type, iv_reg, uniform=uniform)
     head = [iv_reg]
     start: list[Reg | Imm] = [argument(b, trips.lower)]
     left: Lane | None = None
     if trips.counted is not None:
         b.hint = "trips"
-        left = Lane(trips.counted.dtype, b.parameter(trips.counted.dtype), uniform=CTA)
+        left = Lane(trips.counted.dtype, b.parameter(trips.counted.dtype), uniform=uniform)
         assert left.reg is not None
         head.append(left.reg)
         start.append(argument(b, trips.counted))

@@ -150,6 +150,7 @@ class _Apply:
         )
         maker.parent.insert_after(maker, op)
         self.copies[(value, layout)] = op.results[0]
+        self.originals[op.results[0]] = value
         return op.results[0]
 
     # ------------------------------------------------------------------------------------------------------- conversions

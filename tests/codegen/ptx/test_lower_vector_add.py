@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mimw.codegen.ptx.assemble import assemble
-from mimw.ir.types import BF16, F32, F64, I8, DType
-from tests.codegen.ptx.lowering_kit import TARGETS, vector_add
+from mimw.ir.types import BF16, F32, F64, I8, I64, DType, PointerType
+from tests.codegen.ptx.lowering_kit import TARGETS, Kernel, vector_add
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -48,3 +48,12 @@ def test_comments_and_places_name_the_source() -> None:
     text = vector_add().ptx()
     assert ".loc 1 1 1" in text and '.file 1 "kernel.py"' in text
     assert "%offs" in text and "%c_" in text
+
+
+def test_a_constant_too_long_for_an_immediate_is_added() -> None:
+    k = Kernel([("x", PointerType(F32))], num_warps=1)
+    far = k.op("memory.ptr_add", k.args[0], k.const(1 << 40, I64))
+    k.op("memory.store", far, k.const(1.0, F32))
+    text = k.ptx()
+    assemble(text, "sm_90a")
+    assert str(1 << 42) in text and f"+{1 << 42}]" not in text
