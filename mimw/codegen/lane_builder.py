@@ -141,6 +141,7 @@ class LaneBuilder(ABC):
         self.hint = ""
         self._known: dict[_Key, Lane] = {}
         self._log: list[_Key] = []
+        self._outer: list[list[_Key]] = []
         self._touched: list[set[_Key]] = []
 
     # ----------------------------------------------------------------------------------------------- value numbering
@@ -156,33 +157,35 @@ class LaneBuilder(ABC):
             self._touched[-1].add(key)
         return found
 
-    def open_scope(self) -> int:
+    def open_scope(self) -> None:
         """Values made from here on are forgotten by `close_scope`: they do not dominate what comes after a region."""
-        return len(self._log)
+        self._outer.append(self._log)
+        self._log = []
 
-    def close_scope(self, mark: int) -> None:
-        """Forget the values made since the mark."""
-        log = self._log
-        while len(log) > mark:
-            self._known.pop(log.pop(), None)
+    def close_scope(self) -> None:
+        """Forget the values made since the scope was opened. Scopes nest."""
+        for key in self._log:
+            self._known.pop(key, None)
+        self._log = self._outer.pop()
 
-    def open_loop(self) -> int:
+    def open_loop(self) -> None:
         """As `open_scope`, for the body of a loop."""
         self._touched.append(set())
-        return len(self._log)
+        self.open_scope()
 
-    def close_loop(self, mark: int) -> None:
+    def close_loop(self) -> None:
         """Forget the body's values, and those from before that the loop did not use: recomputing them after a loop is cheaper
         than carrying them across it."""
-        self.close_scope(mark)
+        self.close_scope()
         touched = self._touched.pop()
         if self._touched:
             self._touched[-1] |= touched
-        kept = [key for key in self._log if key in touched]
-        for key in self._log:
-            if key not in touched:
-                self._known.pop(key, None)
-        self._log = kept
+        for log in (*self._outer, self._log):
+            kept = [key for key in log if key in touched]
+            for key in log:
+                if key not in touched:
+                    self._known.pop(key, None)
+            log[:] = kept
 
     # ----------------------------------------------------------------------------------------------------- constants
 

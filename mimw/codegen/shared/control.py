@@ -261,13 +261,13 @@ def lower_if(ctx: Lowering, op: Any) -> None:
     for side, region, trivial in zip(sides, regions, empty, strict=True):
         if trivial:
             continue
-        mark = b.open_scope()
+        b.open_scope()
         ctx.place(side)
         values = run_region(ctx, region)
         if values is not None:
             reached = True
             ctx.jump(merge, carry.arguments(ctx, values))
-        b.close_scope(mark)
+        b.close_scope()
     if reached:
         ctx.place(merge)
         carry.bind(ctx, op.outs)
@@ -294,9 +294,9 @@ def lower_inlined(ctx: Lowering, op: Any) -> None:
     saved = ctx.breaks, ctx.continues
     ctx.breaks, ctx.continues = [], []
     ctx.returns.append(frame)
-    mark = b.open_scope()
+    b.open_scope()
     ctx.run_block(op.body.block)
-    b.close_scope(mark)
+    b.close_scope()
     ctx.returns.pop()
     ctx.breaks, ctx.continues = saved
     if frame.reached:
@@ -395,7 +395,7 @@ def lower_for(ctx: Lowering, op: Any) -> None:
     exit_frame = Frame(Block("endloop", leave.params), leave)
     inits = carry.arguments(ctx, op.inits)
     ctx.branch(trips.runs, Edge(body, [*start, *inits]), Edge(exit_frame.block, leave.arguments(ctx, op.inits)))
-    mark = b.open_loop()
+    b.open_loop()
     ctx.place(body)
     ctx.set(iv_arg, [iv])
     carry.bind(ctx, args)
@@ -408,7 +408,7 @@ def lower_for(ctx: Lowering, op: Any) -> None:
             following.append(argument(b, rest))
         following += _carried(ctx, carry, values)
         ctx.branch(more, Edge(body, following), Edge(exit_frame.block, _carried(ctx, leave, values)))
-    b.close_loop(mark)
+    b.close_loop()
     ctx.place(exit_frame.block)
     leave.bind(ctx, op.outs)
 
@@ -457,7 +457,7 @@ def lower_while(ctx: Lowering, op: Any) -> None:
     leave = Carry(ctx, types, [r.name or n for r, n in zip(op.outs, names, strict=True)], bases)
     exit_frame = Frame(Block("endwhile", leave.params), leave)
     ctx.jump(head, carry.arguments(ctx, op.inits))
-    mark = b.open_loop()
+    b.open_loop()
     ctx.place(head)
     condition = op.condition.block
     carry.bind(ctx, condition.args)
@@ -471,6 +471,6 @@ def lower_while(ctx: Lowering, op: Any) -> None:
     values = _run_body(ctx, op.body.block, exit_frame, lambda: Carry(ctx, types, names, bases))
     if values is not None:
         ctx.jump(head, _carried(ctx, carry, values))
-    b.close_loop(mark)
+    b.close_loop()
     ctx.place(exit_frame.block)
     leave.bind(ctx, op.outs)

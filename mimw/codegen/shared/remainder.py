@@ -46,15 +46,15 @@ def _reduce(ctx: Lowering, start: Lane, divisor: Lane) -> Lane:
     assert t.reg is not None and grown.reg is not None and r.reg is not None
     up, down, after = Block("grow", [t.reg]), Block("reduce", [r.reg, grown.reg]), Block("reduced")
     ctx.jump(up, [b.register(divisor)])
-    mark = b.open_loop()
+    b.open_loop()
     ctx.place(up)
     up.nounroll = True
     following = b.op("mul", F64, t, scale)
     more = b.compare("le", following, start)
     first = b.register(start)
     ctx.branch(more, Edge(up, [b.register(following)]), Edge(down, [first, t.reg]))
-    b.close_loop(mark)
-    mark = b.open_loop()
+    b.close_loop()
+    b.open_loop()
     ctx.place(down)
     down.nounroll = True
     quotient = b.op("trunc", F64, b.op("div_rz", F64, r, grown))
@@ -62,6 +62,6 @@ def _reduce(ctx: Lowering, start: Lane, divisor: Lane) -> Lane:
     again = b.compare("gt", grown, divisor)
     smaller = b.op("mul", F64, grown, unscale)
     ctx.branch(again, Edge(down, [b.register(rest), b.register(smaller)]), Edge(after, []))
-    b.close_loop(mark)
+    b.close_loop()
     ctx.place(after)
     return rest

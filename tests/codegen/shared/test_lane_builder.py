@@ -82,9 +82,9 @@ def test_equal_instructions_are_made_once() -> None:
 def test_a_region_does_not_leak_its_values() -> None:
     b = builder()
     x, y = lane(I32), lane(I32)
-    mark = b.open_scope()
+    b.open_scope()
     inside = b.op("xor", I32, x, y)
-    b.close_scope(mark)
+    b.close_scope()
     assert b.op("xor", I32, x, y).reg is not inside.reg
 
 
@@ -92,11 +92,24 @@ def test_a_loop_keeps_what_it_used_and_drops_the_rest() -> None:
     b = builder()
     x, y = lane(I32), lane(I32)
     used, unused = b.op("xor", I32, x, y), b.op("and", I32, x, y)
-    mark = b.open_loop()
+    b.open_loop()
     assert b.op("xor", I32, x, y).reg is used.reg
-    b.close_loop(mark)
+    b.close_loop()
     assert b.op("xor", I32, x, y).reg is used.reg
     assert b.op("and", I32, x, y).reg is not unused.reg
+
+
+def test_a_loop_inside_a_region_does_not_leak_the_regions_values() -> None:
+    b = builder()
+    x, y = lane(I32), lane(I32)
+    b.op("or", I32, x, y)
+    b.open_scope()
+    inside = b.op("xor", I32, x, y)
+    b.open_loop()
+    assert b.op("xor", I32, x, y).reg is inside.reg
+    b.close_loop()
+    b.close_scope()
+    assert b.op("xor", I32, x, y).reg is not inside.reg
 
 
 def test_boolean_identities() -> None:

@@ -257,7 +257,7 @@ def _lower_fma(ctx: Lowering, op: Any) -> None:
     zero = b.register(b.const(U32, 0))
     ctx.jump(body, [zero, *[b.register(x) for x in acc]])
     body.nounroll = True
-    mark = b.open_loop()
+    b.open_loop()
     ctx.place(body)
     k_lane = Lane(U32, k_reg, uniform=2)
     acc = [Lane(dtype, p) for p in params]
@@ -268,7 +268,7 @@ def _lower_fma(ctx: Lowering, op: Any) -> None:
     again = b.plus(k_lane, unroll)
     more = b.compare("lt", again, b.const(U32, depth))
     ctx.branch(more, Edge(body, [b.register(again), *[b.register(x) for x in acc]]), Edge(after, []))
-    b.close_loop(mark)
+    b.close_loop()
     ctx.place(after)
     ctx.set(op.result, acc)
 
