@@ -19,6 +19,7 @@ from mimw.frontend.source import KernelFunction, source_of
 from mimw.frontend.tracer import Flow, NeedsRegion, Tracer
 from mimw.language import semantic
 from mimw.language.core import constexpr, explain, tensor
+from mimw.language.handles import traced
 from mimw.language.not_yet import NotYet
 
 MAX_DEPTH = 64
@@ -67,7 +68,7 @@ def is_language(fn: Any) -> bool:
     """Whether an object is a function or class of `mimw.language`."""
     if isinstance(fn, partial):
         fn = fn.func  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-    if isinstance(fn, MethodType) and isinstance(fn.__self__, tensor):
+    if isinstance(fn, MethodType) and isinstance(fn.__self__, (tensor, traced)):
         return True
     return isinstance(fn, (FunctionType, type)) and fn.__module__.startswith("mimw.language")  # pyright: ignore[reportUnknownMemberType]
 

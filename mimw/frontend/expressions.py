@@ -16,6 +16,7 @@ from mimw.frontend.tracer import Tracer
 from mimw.ir.types import DType, MemDescType, PointerType, TensorType
 from mimw.language import semantic
 from mimw.language.core import constexpr, explain, is_tuple, tensor, unwrap
+from mimw.language.handles import traced
 
 _operators: Any = operator  # its functions are partly untyped
 BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -252,6 +253,8 @@ def visit_subscript(t: Tracer, node: ast.Subscript) -> Any:
         if isinstance(obj.value.type, PointerType):
             t.error("bad-index", "a pointer is not indexed", node, "write ml.load(pointer + index)")
         return obj[index]
+    if isinstance(obj, traced) and hasattr(scope.class_of(obj), "__getitem__"):
+        return scope.class_of(obj).__getitem__(obj, index)
     if isinstance(obj, KernelFunction):
         t.error("unsupported-syntax", "a kernel cannot be launched inside a kernel", node, "call it: it is inlined")
     if isinstance(index, tensor):

@@ -46,6 +46,8 @@ def _leave(t: Tracer, node: ast.stmt, flow: Flow) -> Flow:
                     [Note("the unrolled loop", context.loc)],
                 )
             return flow
+        elif context.kind == "task":
+            break
         else:
             op = BreakOp([], loc=t.builder.loc) if flow is Flow.BREAK else ContinueOp([], loc=t.builder.loc)
             context.edges.append(t.terminate(word, op))

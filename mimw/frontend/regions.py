@@ -21,7 +21,8 @@ from mimw.ir.ops.control import (
     UnreachableOp,
     YieldOp,
 )
-from mimw.ir.types import Type, element_of
+from mimw.ir.ops.mma import AsInflightOp
+from mimw.ir.types import InflightType, Type, element_of
 from mimw.language import semantic
 from mimw.language.core import is_tuple, tensor
 
@@ -32,8 +33,11 @@ RESULT: Key = (0, "")
 def convert(t: Tracer, x: Any, want: Type) -> Value:
     """A leaf as a value of the merged type: a constant, a widening cast, or itself."""
     if isinstance(x, tensor):
-        e = element_of(want)
-        return semantic.cast(x.value, e) if x.value.type is not want else x.value
+        if x.value.type is want:
+            return x.value
+        if isinstance(want, InflightType):
+            return t.builder.insert(AsInflightOp(x.value, loc=t.builder.loc)).result
+        return semantic.cast(x.value, element_of(want))
     e = element_of(want)
     number = float(x) if getattr(e, "kind", "") == "float" else x
     return t.builder.constant(number, want)

@@ -16,6 +16,7 @@ from mimw.ir.core import Block, OpBase, Value
 from mimw.ir.types import F32, DType, TensorType, Type, element_of
 from mimw.language import semantic
 from mimw.language.core import is_tuple, tensor
+from mimw.language.handles import wrap
 
 Key = Union[str, tuple[int, str]]
 
@@ -80,8 +81,8 @@ class Frame:
 
 
 class Context:
-    """A construct around the statement being traced. `kind` "if" (run-time), "loop" (run-time) or "static"
-    (unrolled loop).
+    """A construct around the statement being traced. `kind` "if" (run-time), "loop" (run-time), "static" (unrolled loop)
+    or "task".
     """
 
     __slots__ = ("edges", "kind", "loc")
@@ -382,7 +383,7 @@ def rebuild(t: Template, values: Iterator[Value], name: str = "") -> Any:
         v = next(values)
         if not v.name:
             v.name = name
-        return tensor(v)
+        return wrap(v)
     if isinstance(t, Conflict):
         raise AssertionError("a conflict has no value")
     if t.fields is not None:

@@ -132,6 +132,10 @@ def visit_if(t: Tracer, node: ast.If) -> Flow:
 
 def visit_return(t: Tracer, node: ast.Return) -> Flow:
     frame = t.frame
+    for context in frame.contexts:
+        if context.kind == "task":
+            hint = "put the rest of the body under if"
+            t.error("return-in-task", "return inside a task", node, hint, [Note("the task", context.loc)])
     value = None if node.value is None else t.expr(node.value)
     if frame.site is None:
         if value is not None:
@@ -162,14 +166,6 @@ def visit_assert(t: Tracer, node: ast.Assert) -> Flow:
     return Flow.NEXT
 
 
-def visit_with(t: Tracer, node: ast.With) -> Flow:
-    for item in node.items:
-        t.expr(item.context_expr)  # names of the task layer say "not yet" at their own place
-    return t.error(
-        "unsupported-syntax", "with cannot be used in a kernel", node, "tasks (async_tasks) are not there yet"
-    )
-
-
 STATEMENTS: dict[type[ast.AST], Callable[[Tracer, Any], Flow]] = {
     ast.Expr: visit_expr,
     ast.Pass: visit_pass,
@@ -179,5 +175,4 @@ STATEMENTS: dict[type[ast.AST], Callable[[Tracer, Any], Flow]] = {
     ast.If: visit_if,
     ast.Return: visit_return,
     ast.Assert: visit_assert,
-    ast.With: visit_with,
 }

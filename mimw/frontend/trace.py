@@ -15,26 +15,28 @@ from mimw.frontend.prune import prune
 from mimw.frontend.scope import Frame
 from mimw.frontend.source import KernelFunction, source_of
 from mimw.frontend.statements import STATEMENTS
+from mimw.frontend.tasks import TASKS, check_placement
 from mimw.frontend.tracer import Flow, Tracer
 from mimw.ir.builder import Builder, building
 from mimw.ir.core import Argument, Function, Module, Value
 from mimw.ir.ops.control import ReturnOp
-from mimw.ir.types import DType, PointerType
+from mimw.ir.types import DType, PointerType, TensorDescType
 from mimw.language.core import constexpr, is_tuple, tensor
+from mimw.language.handles import wrap
 
 _EXPRESSIONS = {**EXPRESSIONS, **CONDITIONS, **CALLS}
-_STATEMENTS = {**STATEMENTS, **LOOPS}
+_STATEMENTS = {**STATEMENTS, **LOOPS, **TASKS}
 
 
 class Arg:
-    """A run-time parameter: its IR type (a scalar dtype or a pointer), and a number that its value is a multiple of.
+    """A run-time parameter: its IR type (scalar dtype, pointer, tensor descriptor), and a number that its value is a multiple of.
 
     The divisor of a pointer counts bytes.
     """
 
     __slots__ = ("divisor", "type")
 
-    def __init__(self, type: DType | PointerType, divisor: int = 1) -> None:
+    def __init__(self, type: DType | PointerType | TensorDescType, divisor: int = 1) -> None:
         self.type = type
         self.divisor = divisor
 
@@ -83,12 +85,12 @@ def _trace(fn: Callable[..., Any], signature: Signature, num_warps: int, num_sta
     builder = Builder(function.block, loc)
     frame = Frame(fn, source, None)
     for a, v in zip(arguments, function.block.args, strict=True):
-        frame.names[a.name] = tensor(v)
+        frame.names[a.name] = wrap(v)
         frame.assigned[a.name] = places.get(a.name, loc)
     frame.names.update(constants)
     for name in constants:
         frame.assigned[name] = places.get(name, loc)
-    tracer = Tracer(builder, _EXPRESSIONS, _STATEMENTS, frame)
+    tracer = Tracer(builder, _EXPRESSIONS, _STATEMENTS, frame, num_warps)
     builder.state = tracer.printed
     builder.inline = Inline(tracer)
     with building(builder):
@@ -97,6 +99,7 @@ def _trace(fn: Callable[..., Any], signature: Signature, num_warps: int, num_sta
         if tracer.body(source.tree.body) is not Flow.LEFT:
             builder.insert(ReturnOp([], loc=loc))
     prune(function)
+    check_placement(function)
     if tracer.printed:
         print("".join(tracer.printed), end="")
     return Module(function)
@@ -151,6 +154,6 @@ class Inline:
 
     def __call__(self, fn: Any, args: list[Value], loc: Loc) -> list[Value]:
         t = self.tracer
-        out = call(t, fn, [tensor(a) for a in args], {}, t.node)
+        out = call(t, fn, [wrap(a) for a in args], {}, t.node)
         items = out if is_tuple(out) else (out,)
         return [x.value if isinstance(x, tensor) else x for x in items]

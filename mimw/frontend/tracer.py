@@ -81,6 +81,7 @@ class Tracer:
         "flexible",
         "frame",
         "node",
+        "num_warps",
         "open",
         "printed",
         "records",
@@ -94,7 +95,9 @@ class Tracer:
         expressions: Mapping[type[ast.AST], Expression],
         statements: Mapping[type[ast.AST], Statement],
         frame: Frame,
+        num_warps: int = 4,
     ) -> None:
+        self.num_warps = num_warps
         self.builder = builder
         self.expressions = expressions
         self.statements = statements
@@ -125,14 +128,14 @@ class Tracer:
         handler = self.expressions.get(type(node))
         if handler is None:
             self.error("unsupported-syntax", f"{_words(node)} cannot be used in a kernel", node, _HINTS.get(type(node)))
-        return self._guarded(handler, node)
+        return self.guarded(handler, node)
 
     def stmt(self, node: ast.stmt) -> Flow:
         """Trace one statement."""
         handler = self.statements.get(type(node))
         if handler is None:
             self.error("unsupported-syntax", f"{_words(node)} cannot be used in a kernel", node, _HINTS.get(type(node)))
-        return self._guarded(handler, node)
+        return self.guarded(handler, node)
 
     def body(self, nodes: list[ast.stmt]) -> Flow:
         """Trace statements until one does not go on."""
@@ -142,7 +145,7 @@ class Tracer:
                 return flow
         return Flow.NEXT
 
-    def _guarded(self, handler: Callable[[Tracer, Any], Any], node: ast.AST) -> Any:
+    def guarded(self, handler: Callable[[Tracer, Any], Any], node: ast.AST) -> Any:
         """The one place that sets the place of ops and gives errors of op constructors their place."""
         builder = self.builder
         saved, outer = builder.loc, self.node
@@ -311,7 +314,6 @@ _HINTS: dict[type[ast.AST], str] = {
     ast.ClassDef: "define the class at module level, as a dataclass or NamedTuple of values",
     ast.Try: "there are no exceptions on the device; use ml.device_assert",
     ast.Raise: "there are no exceptions on the device; use ml.static_assert or ml.device_assert",
-    ast.With: "tasks (async_tasks) are not there yet",
     ast.Global: "pass values as arguments and return results",
     ast.Nonlocal: "pass values as arguments and return results",
     ast.Delete: "names need no deletion",
@@ -328,7 +330,7 @@ _HINTS: dict[type[ast.AST], str] = {
     ast.Set: "use a tuple",
     ast.Match: "write if / elif / else",
     ast.AsyncFor: "write a plain for",
-    ast.AsyncWith: "tasks (async_tasks) are not there yet",
+    ast.AsyncWith: "write a plain with",
 }
 
 _WORDS: dict[type[ast.AST], str] = {

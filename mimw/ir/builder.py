@@ -31,7 +31,7 @@ class Inliner(Protocol):
 class Builder:
     """Appends ops to `block` (or inserts them before `anchor`), each at `loc`."""
 
-    __slots__ = ("anchor", "block", "inline", "loc", "state")
+    __slots__ = ("anchor", "block", "inline", "loc", "replica", "serial", "state")
 
     def __init__(self, block: Block, loc: Loc = UNKNOWN, anchor: OpBase | None = None) -> None:
         self.block = block
@@ -39,6 +39,8 @@ class Builder:
         self.anchor = anchor
         self.inline: Inliner | None = None
         self.state: Any = None
+        self.replica: int | None = None  # index of the task's replica; None outside of tasks
+        self.serial = 0
 
     def insert(self, op: _O) -> _O:
         """Put an op at the insertion point."""
@@ -58,6 +60,11 @@ class Builder:
         if isinstance(e, DType):
             value = wrap(value, e)
         return self.insert(ConstantOp(value, type, loc=self.loc)).result
+
+    def fresh(self, prefix: str) -> str:
+        """A name that this builder did not give before."""
+        self.serial += 1
+        return f"{prefix}{self.serial}"
 
     @contextmanager
     def at(self, block: Block) -> Iterator[Block]:

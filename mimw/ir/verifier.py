@@ -197,6 +197,8 @@ def _region_rules(op: OpBase, index: int, around: _Around) -> tuple[list[Type] |
         if outs and all(_leaves(r.block) for r in op.regions):
             raise _error(op, "has results and leaves on both sides")
         return [], _Around(op, around.loop, around.returns, outs)
+    if name == "task.partition":
+        return [], _Around(op, None, None, [])
     if name == "control.inlined":
         return [], _Around(op, None, outs, outs)
     if name in _COMBINES:

@@ -360,6 +360,7 @@ def as_tile(x: Any, what: str) -> Value:
     """The IR value of an argument that must be a tile."""
     v = as_value(x, what)
     if not isinstance(v.type, TensorType):
+        semantic.element(v)
         fail("rank", f"{what} takes a tile, not the scalar {v.type}")
     return v
 

@@ -1,14 +1,28 @@
-"""Matrix products."""
+"""Matrix products: `dot` at once, `async_dot` under way until it is waited for."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from mimw.ir.builder import current_builder
-from mimw.ir.ops.mma import DotOp
-from mimw.ir.types import BF16, F16, F32, F64, I8, I32, U8, DType, TensorType, shape_of
+from mimw.ir.core import Block, Value
+from mimw.ir.ops.mma import AsyncDotOp, AsyncDotWaitOp, DotOp
+from mimw.ir.types import BF16, F16, F32, F64, I8, I32, U8, DType, MemDescType, TensorType, shape_of
 from mimw.language import semantic
-from mimw.language.core import as_tile, const_bool, const_dtype, const_int, const_str, method, tensor, unwrap
+from mimw.language.core import (
+    as_tile,
+    const_bool,
+    const_dtype,
+    const_int,
+    const_shape,
+    const_str,
+    explain,
+    is_tuple,
+    method,
+    tensor,
+    unwrap,
+)
+from mimw.language.handles import buffered_tensor, inflight_tensor, wrap
 from mimw.language.semantic import fail
 
 
@@ -58,22 +72,175 @@ def dot(
     return tensor(b.insert(DotOp(x, y, c, precision, imprecise, loc=b.loc)).result)
 
 
-def _result_dtype(a: DType, b: DType, out: DType, acc: Any) -> DType:
-    """The accumulator's type; an error for operand pairs that no tensor core multiplies."""
-    if a.is_fp8() and b.is_fp8():
-        legal: tuple[DType, ...] = (F32, F16)
-    elif a is not b:
-        fail("type-mismatch", f"dot of {a} and {b}", "convert one operand with .to(...)")
-    elif a is F16:
-        legal = (F32, F16)
-    elif a in (BF16, F32):
-        legal = (F32,)
-    elif a is F64:
-        legal = (F64,)
-    elif a in (I8, U8):
-        legal = (I32,)
+def _operand(x: Any, what: str, tile: bool) -> Value:
+    """An operand of `async_dot`: a buffer, or a tile where `tile` allows it."""
+    if isinstance(x, buffered_tensor):
+        return x.value
+    if not tile:
+        fail("not-a-buffer", f"{what} is a buffer in shared memory, not {explain(x)}", "ml.local_store the tile into one")
+    return as_tile(x, what)
+
+
+def _operand_dtype(v: Value, what: str) -> DType:
+    return v.type.dtype if isinstance(v.type, MemDescType) else semantic.dtype_of(v, what)
+
+
+def _operand_shape(v: Value) -> tuple[int, ...]:
+    return v.type.shape if isinstance(v.type, MemDescType) else shape_of(v.type)
+
+
+def async_dot(
+    A: Any,
+    B: buffered_tensor,
+    acc: Any = None,
+    use_acc: Any = None,
+    pred: Any = None,
+    mBarriers: Any = (),
+    two_ctas: bool = False,
+    force_async: bool = False,
+    input_precision: str | None = None,
+    out_dtype: DType = F32,
+    max_num_imprecise_acc: int | None = None,
+) -> inflight_tensor:
+    """Start `A` [M, K] @ `B` [K, N] (+ `acc` [M, N]) on the tensor core; the result is in flight until `async_dot_wait`.
+
+    `A` is a buffer or a tile, `B` a buffer, both of one type: f16, bf16, f32 (as tf32), fp8, int8, uint8. The buffers
+    stay untouched until the wait. M is a multiple of 64 a warp group, N of 8. Where `use_acc` is false, `acc` counts as
+    zero. The result has `acc`'s dtype, or `out_dtype`: float32 (float16 for f16 operands; int32 for integers). `pred`,
+    `mBarriers` and `two_ctas` belong to Blackwell; `max_num_imprecise_acc` is as for `dot`.
+    """
+    b = current_builder("async_dot")
+    x, y = _operand(A, "async_dot: A", True), _operand(B, "async_dot: B", False)
+    s, t = _operand_shape(x), _operand_shape(y)
+    if len(s) != 2 or len(t) != 2:
+        hint = "pick one buffer of the ring, as in buf[0]" if len(s) == 3 or len(t) == 3 else None
+        fail("rank", f"async_dot takes two-dimensional operands, not {x.type} and {y.type}", hint)
+    if s[1] != t[0]:
+        hint = "ml.local_trans turns a buffer"
+        fail("shape-mismatch", f"async_dot: K is {s[1]} in {x.type} and {t[0]} in {y.type}", hint)
+    _no_blackwell(pred, mBarriers, two_ctas)
+    const_bool(force_async, "async_dot: force_async")
+    if _precision(input_precision, None) != "tf32":
+        fail("not-yet", 'async_dot: input_precision="ieee": the tensor core multiplies f32 as tf32', "ml.dot has it")
+    use = _use_acc(use_acc, acc is not None)
+    c = _accumulator(x, y, acc, out_dtype, (s[0], t[1]), use is False)
+    bound = unwrap(max_num_imprecise_acc)
+    imprecise = 0 if bound is None else const_int(bound, "async_dot: max_num_imprecise_acc")
+    op = AsyncDotOp(x, y, c, imprecise, use if isinstance(use, Value) else None, loc=b.loc)
+    return inflight_tensor(b.insert(op).result)
+
+
+def _no_blackwell(pred: Any, barriers: Any, two_ctas: Any) -> None:
+    if unwrap(pred) not in (None, True):
+        fail("not-yet", "async_dot: pred= is not there yet", "put the product under if, or use use_acc=")
+    if unwrap(barriers) not in (None, ()):
+        fail("not-yet", "async_dot: mBarriers= is not there yet", "ml.async_dot_wait, then ml.barrier_arrive")
+    if const_bool(two_ctas, "async_dot: two_ctas"):
+        fail("not-yet", "async_dot: two_ctas=True is not there yet", "it belongs to Blackwell's CTA pairs")
+
+
+def _use_acc(use_acc: Any, given: bool) -> Value | bool:
+    """Whether the accumulator counts: known, or an i1 value."""
+    use_acc = unwrap(use_acc)
+    if use_acc is None:
+        return given
+    if not isinstance(use_acc, tensor):
+        return const_bool(use_acc, "async_dot: use_acc")
+    if not given:
+        fail("bad-argument", "async_dot: use_acc= without acc=", "give the accumulator: ml.alloc_accumulator(shape, dtype)")
+    return semantic.truth(use_acc.value, "async_dot: use_acc")
+
+
+def _accumulator(x: Value, y: Value, acc: Any, out_dtype: Any, shape: tuple[int, ...], unused: bool) -> Value:
+    """The accumulator, checked against the operands; zeros where there is none or it does not count."""
+    a, b = _operand_dtype(x, "async_dot"), _operand_dtype(y, "async_dot")
+    if a is F64 or b is F64:
+        fail("type-mismatch", "async_dot does not take f64", "ml.dot does")
+    c: Value | None = None
+    if isinstance(acc, inflight_tensor):
+        c, own = acc.value, acc.inflight.tensor
+    elif acc is not None:
+        c = as_tile(acc, "async_dot: acc")
+        own = TensorType(shape_of(c.type), semantic.dtype_of(c, "async_dot: acc"))
     else:
-        fail("type-mismatch", f"dot does not take {a}", "operands are f16, bf16, f32, f64, fp8, int8, uint8")
+        own = TensorType(shape, _result_dtype(a, b, const_dtype(out_dtype, "async_dot: out_dtype"), None))
+    legal = _legal_results(a, b)
+    if own.element not in legal:
+        words = " or ".join(map(str, legal))
+        fail("type-mismatch", f"async_dot of {a} operands accumulates in {words}, not in {own.element}")
+    if own.shape != shape:
+        fail("shape-mismatch", f"async_dot: the accumulator is {list(own.shape)}, the product {list(shape)}")
+    return current_builder().constant(0, own) if c is None or unused else c
+
+
+def async_dot_wait(pendings: int, inp: Any) -> Any:
+    """Wait until at most `pendings` of this task's products are unfinished; `inp` (one, or a tuple) as it is then.
+
+    It is a tile when it is certain to be finished: with 0 pendings, or when at least `pendings` products were started
+    after it. Else it is still in flight, for the next `async_dot`.
+    """
+    current_builder("async_dot_wait")
+    n = const_int(pendings, "async_dot_wait: pendings")
+    if not 0 <= n <= 7:
+        fail("bad-argument", f"async_dot_wait: {n} pendings; 0 to 7 can be waited for")
+    inp = unwrap(inp)
+    if is_tuple(inp):
+        return tuple(_wait(n, x) for x in inp)
+    return _wait(n, inp)
+
+
+def _wait(n: int, x: Any) -> tensor:
+    b = current_builder("async_dot_wait")
+    if not isinstance(x, inflight_tensor):
+        what = "a finished tile" if isinstance(x, tensor) and isinstance(x.value.type, TensorType) else explain(x)
+        fail("type-mismatch", f"async_dot_wait takes what async_dot gives, not {what}")
+    done = n > 0 and _younger(x.value, b.block) >= n
+    return wrap(b.insert(AsyncDotWaitOp([x.value], n, done, loc=b.loc)).outs[0])
+
+
+def _younger(v: Value, block: Block) -> int:
+    """How many products of this block were certainly started after `v`; all of them, when `v` comes from outside."""
+    count = 0
+    made = v.defining_op
+    while isinstance(made, AsyncDotWaitOp):  # a wait that left it in flight
+        made = made.operands[0].defining_op
+    for op in reversed(block.ops):
+        if op is made:
+            break
+        count += isinstance(op, AsyncDotOp)
+    return count
+
+
+def alloc_accumulator(shape: Any, dtype: DType = F32) -> tensor:
+    """Zeros of `shape` to accumulate products in, where the target keeps accumulators: registers on Hopper.
+
+    An addition to TLX.
+    """
+    b = current_builder("alloc_accumulator")
+    d = const_dtype(dtype, "alloc_accumulator: dtype")
+    return tensor(b.constant(0, TensorType(const_shape(shape, "alloc_accumulator"), d)))
+
+
+def _legal_results(a: DType, b: DType) -> tuple[DType, ...]:
+    """The accumulator types of an operand pair, the usual one first; an error for pairs that no tensor core multiplies."""
+    if a.is_fp8() and b.is_fp8():
+        return F32, F16
+    if a is not b:
+        fail("type-mismatch", f"dot of {a} and {b}", "convert one operand with .to(...)")
+    if a is F16:
+        return F32, F16
+    if a in (BF16, F32):
+        return (F32,)
+    if a is F64:
+        return (F64,)
+    if a in (I8, U8):
+        return (I32,)
+    return fail("type-mismatch", f"dot does not take {a}", "operands are f16, bf16, f32, f64, fp8, int8, uint8")
+
+
+def _result_dtype(a: DType, b: DType, out: DType, acc: Any) -> DType:
+    """The accumulator's type; an error when it does not fit the operands."""
+    legal = _legal_results(a, b)
     if acc is not None:
         own = semantic.dtype_of(as_tile(acc, "dot: acc"), "dot: acc")
         if own not in legal:

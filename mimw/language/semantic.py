@@ -27,6 +27,8 @@ from mimw.ir.types import (
     U64,
     DType,
     Element,
+    InflightType,
+    MemDescType,
     PointerType,
     TensorType,
     Type,
@@ -66,7 +68,10 @@ def element(x: Value) -> Element:
     t = x.type
     if isinstance(t, (DType, PointerType, TensorType)):
         return element_of(t)
-    fail("type-mismatch", f"{t} takes no part in arithmetic")
+    if isinstance(t, InflightType):
+        fail("in-flight", f"the {t.tensor} is still being written by async_dot", "wait for it first: x = ml.async_dot_wait(0, x)")
+    hint = "read the buffer first: ml.local_load(buf)" if isinstance(t, MemDescType) else None
+    fail("type-mismatch", f"a {t} is no value to compute with", hint)
 
 
 def dtype_of(x: Value, what: str) -> DType:
@@ -445,6 +450,9 @@ def exact_common(a: Type, b: Type) -> Type | None:
     """The narrowest of the two types that holds all values of both, when one of them does (same shape); else None."""
     if a is b:
         return a
+    for wide, narrow in ((a, b), (b, a)):
+        if isinstance(wide, InflightType) and wide.tensor is narrow:
+            return wide
     if shape_of(a) != shape_of(b) or not isinstance(a, (DType, TensorType)) or not isinstance(b, (DType, TensorType)):
         return None
     x, y = element_of(a), element_of(b)

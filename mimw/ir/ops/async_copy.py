@@ -69,17 +69,23 @@ class MakeDescriptorOp(Op):
     """A descriptor made on the device for a tensor at `ptr` with `sizes` and `strides` (i64 elements; the last stride is 1).
 
     `shape` holds the sizes (i32) then the strides (i64) in order. `type` gives the block. `padding` is "zero" or "nan".
+    Each op has room for `slots` descriptors a CTA; `slot` (i32, 0 without one) picks the one that is written, so that copies that
+    are under way through the others go on.
     """
 
     ptr: Value = operand()
+    slot: Value | None = optional()
     shape: list[Value] = variadic()
     type: TensorDescType = attr()
     padding: str = attr_default(default="zero", choices=("zero", "nan"))
+    slots: int = attr_default(default=1)
     result: Value = result()
 
     def infer(self) -> list[Type]:
         if not isinstance(self.ptr.type, PointerType) or self.ptr.type.pointee is not self.type.dtype:
             raise ValueError(f"a descriptor of {self.type.dtype} needs a pointer to it, not {self.ptr.type}")
+        if self.slot is not None and self.slot.type is not I32:
+            raise ValueError(f"the slot is i32, not {self.slot.type}")
         rank = len(self.type.block_shape)
         if [v.type for v in self.shape] != [I32] * rank + [I64] * rank:
             raise ValueError(f"{rank} i32 sizes and {rank} i64 strides are needed")

@@ -139,10 +139,17 @@ class LocalTransOp(Op):
         return [self.type]
 
 
+def _bits(t: MemDescType) -> int:
+    n = t.dtype.bits
+    for s in t.shape:
+        n *= s
+    return n
+
+
 @op("memory.local_reinterpret", layout="none")
 class LocalReinterpretOp(Op):
-    """A view of the same bytes as `type`, beginning `start` elements after the source's first. Source and view have plain strides
-    (no swizzle); the view stays inside the source."""
+    """A view of the same bytes as `type`, beginning `start` elements of the view after the source's first. Source and view have plain
+    strides (no swizzle; row-major where the view's layout is not given yet); the view stays inside the source."""
 
     src: Value = operand()
     type: MemDescType = attr()
@@ -151,7 +158,7 @@ class LocalReinterpretOp(Op):
 
     def infer(self) -> list[Type]:
         t = memdesc_type(self.src)
-        if t.dtype is not self.type.dtype:
+        if self.type.layout is None and self.start * self.type.dtype.bits + _bits(self.type) > _bits(t):
             raise ValueError(f"local_reinterpret of {t} as {self.type}")
         return [self.type]
 

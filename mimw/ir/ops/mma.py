@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mimw.ir.core import Value
-from mimw.ir.opdef import Effect, Op, attr, attr_default, op, operand, result, results, variadic
+from mimw.ir.opdef import Effect, Op, attr, attr_default, op, operand, optional, result, results, variadic
 from mimw.ir.ops.arith import tensor_type
-from mimw.ir.types import InflightType, MemDescType, TensorType, Type
+from mimw.ir.types import I1, InflightType, MemDescType, TensorType, Type
 
 
 @op("mma.dot", bound="K * 2^-22 * sum(|a||b|) plus one ulp of the result; fp8 without precise sums: K * 2^-13")
@@ -55,16 +55,20 @@ class AsyncDotOp(Op):
     """Start a @ b + acc on the tensor core (wgmma): `b` a memdesc, `a` a memdesc or a tile, `acc` a tile or one in flight.
 
     Each op is its own commit group. The result is in flight until `async_dot_wait`; the operands' buffers must stay untouched until then.
+    Where `use_acc` (i1) is false, `acc` counts as zero.
     """
 
     a: Value = operand()
     b: Value = operand()
     acc: Value = operand()
     max_imprecise: int = attr_default(default=0)
+    use_acc: Value | None = optional(default=None)
     result: Value = result()
 
     def infer(self) -> list[Type]:
         t = self.acc.type
+        if self.use_acc is not None and self.use_acc.type is not I1:
+            raise ValueError(f"use_acc is i1, not {self.use_acc.type}")
         c = t.tensor if isinstance(t, InflightType) else tensor_type(self.acc)
         check_shapes(self.a.type, self.b.type, c)
         return [InflightType(c)]
@@ -72,10 +76,12 @@ class AsyncDotOp(Op):
 
 @op("mma.async_dot_wait", effects=[Effect("shared", "read", completion="wgmma")])
 class AsyncDotWaitOp(Op):
-    """Wait until at most `pendings` started products are unfinished. With 0 the results are tiles, else still in flight."""
+    """Wait until at most `pendings` started products are unfinished. The results are tiles with 0 pendings, or when `finished` says that
+    at least `pendings` younger products were started after each source; else they are still in flight."""
 
     srcs: list[Value] = variadic()
     pendings: int = attr()
+    finished: bool = attr_default(default=False)
     outs: list[Value] = results()
 
     def infer(self) -> list[Type]:
@@ -83,7 +89,7 @@ class AsyncDotWaitOp(Op):
         for v in self.srcs:
             if not isinstance(v.type, InflightType):
                 raise ValueError(f"async_dot_wait takes tiles in flight, not {v.type}")
-            types.append(v.type.tensor if self.pendings == 0 else v.type)
+            types.append(v.type.tensor if self.pendings == 0 or self.finished else v.type)
         return types
 
 
