@@ -6,12 +6,14 @@ machine. Must not know IR, a driver, or torch. The convention, shared by the lau
 * The parameters are the user's arguments in order, then hidden ones (scratch, hang, print, trace buffers), which are
   there only when the kernel uses them. Constexprs and arguments that were specialised to a constant are absent.
 * A parameter has a *kind*: ``"pointer"`` (8 bytes, a generic address of global memory) or a scalar dtype name: ``i1``
-  (one byte, 0 or 1), ``i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64``.
-* In the argument buffer each parameter lies at the next multiple of its size; `Param.offset` and `Param.size` are in
-  bytes.
+  (one byte, 0 or 1), ``i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64``, or ``"tensormap"``: the 128 bytes of a TMA
+  descriptor, whose box and swizzle are the code's (`descriptor_record`), its tensor and padding the launch's.
+* In the argument buffer each parameter lies at the next multiple of its size (a tensor map: of 64); `Param.offset` and
+  `Param.size` are in bytes. The buffer itself starts at a multiple of 64 when it holds a tensor map.
 * The kernel runs with ``32 * num_warps`` threads along x, and `shared_bytes` of dynamic shared memory (`.extern
   .shared`): bytes that a kernel declares statically are not counted in it.
-* The grid counts CTAs, also when there are clusters.
+* The grid counts CTAs, also when there are clusters. The code states the size of its cluster itself when
+  `LaunchAttributes.stated` says so.
 * `Param.dtype` names the elements behind a pointer (empty: any). `Param.divisor` is what the compiler was promised: the
   address in bytes, or the integer, is a multiple of it. The launcher checks both.
 """
@@ -22,6 +24,9 @@ from typing import Any
 
 CONVENTION = 1
 POINTER = "pointer"
+TENSOR_MAP = "tensormap"
+MAP_BYTES = 128
+MAP_ALIGN = 64
 
 # Kind -> (size in bytes, code of the struct module). bf16 travels as its 16 bits.
 KINDS: dict[str, tuple[int, str]] = {
@@ -39,6 +44,7 @@ KINDS: dict[str, tuple[int, str]] = {
     "bf16": (2, "H"),
     "f32": (4, "f"),
     "f64": (8, "d"),
+    TENSOR_MAP: (MAP_BYTES, f"{MAP_BYTES}s"),
 }
 
 
@@ -59,6 +65,11 @@ class Param:
         self.dtype = dtype
         self.divisor = divisor
         self.hidden = hidden
+
+    @property
+    def align(self) -> int:
+        """What its offset is a multiple of, in bytes."""
+        return MAP_ALIGN if self.kind == TENSOR_MAP else self.size
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -85,6 +96,8 @@ class Param:
 
     def describe(self) -> str:
         """The parameter in the words of an error: ``pointer to f16`` or ``i32``."""
+        if self.kind == TENSOR_MAP:
+            return f"tensor descriptor of {self.dtype}" if self.dtype else "tensor descriptor"
         if self.kind != POINTER:
             return self.kind
         return f"pointer to {self.dtype}" if self.dtype else POINTER
@@ -97,7 +110,7 @@ def layout_params(params: list[Param]) -> int:
     """Give every parameter its offset, in order; returns the size of the argument buffer in bytes."""
     end = 0
     for param in params:
-        param.offset = (end + param.size - 1) // param.size * param.size
+        param.offset = (end + param.align - 1) // param.align * param.align
         end = param.offset + param.size
     return end
 
@@ -121,32 +134,63 @@ def struct_format(params: list[Param]) -> str:
     return "".join(out)
 
 
-class LaunchAttributes:
-    """What a launch asks beyond the grid: cluster size in CTAs, cooperative grid, programmatic dependent launch."""
+def descriptor_record(
+    param: str, dtype: str, block: tuple[int, ...], box: tuple[int, ...], swizzle: int
+) -> dict[str, Any]:
+    """What code asks of one of its tensor maps, as an entry of ``extra["descriptors"]``.
 
-    __slots__ = ("cluster", "cooperative", "programmatic")
+    `block` is in elements, outermost dimension first, as the user gives it; `box` is one copy's, innermost first, as
+    the driver takes it; `swizzle` is the span in bytes, 0, 32, 64 or 128. No interleaving.
+    """
+    return {
+        "param": param,
+        "elem": dtype,
+        "rank": len(box),
+        "block": list(block),
+        "box": list(box),
+        "swizzle": swizzle,
+    }
+
+
+class LaunchAttributes:
+    """What a launch asks beyond the grid: cluster size in CTAs, cooperative grid, programmatic dependent launch.
+
+    `stated`: the code states the cluster's size itself, so that a launch need not.
+    """
+
+    __slots__ = ("cluster", "cooperative", "programmatic", "stated")
 
     def __init__(
-        self, cluster: tuple[int, int, int] = (1, 1, 1), cooperative: bool = False, programmatic: bool = False
+        self,
+        cluster: tuple[int, int, int] = (1, 1, 1),
+        cooperative: bool = False,
+        programmatic: bool = False,
+        stated: bool = False,
     ) -> None:
         self.cluster = cluster
         self.cooperative = cooperative
         self.programmatic = programmatic
+        self.stated = stated
 
     @property
     def plain(self) -> bool:
         """Whether nothing is asked, so that the plain launch call does."""
-        return self.cluster == (1, 1, 1) and not self.cooperative and not self.programmatic
+        return (self.stated or self.cluster == (1, 1, 1)) and not self.cooperative and not self.programmatic
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
-        return {"cluster": list(self.cluster), "cooperative": self.cooperative, "programmatic": self.programmatic}
+        return {
+            "cluster": list(self.cluster),
+            "cooperative": self.cooperative,
+            "programmatic": self.programmatic,
+            "stated": self.stated,
+        }
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> LaunchAttributes:
         """The inverse of `to_dict`."""
         x, y, z = data["cluster"]
-        return LaunchAttributes((x, y, z), data["cooperative"], data["programmatic"])
+        return LaunchAttributes((x, y, z), data["cooperative"], data["programmatic"], data["stated"])
 
 
 class KernelMetadata:
@@ -154,8 +198,8 @@ class KernelMetadata:
 
     `name` is the Python function's, `entry` the symbol in the text. `registers` a thread and `spill_bytes` (stores and
     loads, static count) are the assembler's, None when the driver assembles. `warnings` are the assembler's and the
-    compiler's, one text each. `extra` holds further JSON values (barriers, constants, options) that a launch does not
-    need.
+    compiler's, one text each. `extra` holds further JSON values: ``"descriptors"``, one `descriptor_record` a tensor map
+    in the order of `params`, and others (barriers, constants, options) that a launch does not need.
     """
 
     __slots__ = (

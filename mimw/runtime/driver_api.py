@@ -110,7 +110,7 @@ def _driver() -> Any:
         if not available():
             raise DriverError(100, "CUDA_ERROR_NO_DEVICE", "no CUDA driver with a device on this machine", "cuInit")
         try:
-            from cuda.bindings import driver
+            from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
         except ImportError as error:
             text = f"the package cuda-bindings cannot be imported ({error}); pip install cuda-bindings"
             raise DriverError(0, "NO_BINDING", text, "import cuda.bindings") from None
@@ -344,7 +344,7 @@ def _launch_config(driver: Any, threads: int, shared_bytes: int, attributes: Lau
     config.sharedMemBytes = shared_bytes
     ids = driver.CUlaunchAttributeID
     records: list[Any] = []
-    if attributes.cluster != (1, 1, 1):
+    if attributes.cluster != (1, 1, 1) and not attributes.stated:
         record = driver.CUlaunchAttribute()
         record.id = ids.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
         record.value.clusterDim.x, record.value.clusterDim.y, record.value.clusterDim.z = attributes.cluster

@@ -44,15 +44,26 @@ def test_packed_bytes():
     assert packed == bytes.fromhex("887766554433221101000000feffffff0000803f")
 
 
+def _sample(kind: str, value: int) -> int | bytes:
+    return bytes([value]) * 128 if kind == "tensormap" else value
+
+
+def test_tensor_maps_lie_at_multiples_of_64():
+    params = make("i32", "tensormap", "i32", "tensormap")
+    assert [p.offset for p in params] == [0, 64, 192, 256]
+    assert buffer_size(params) == 384
+    assert params[1].describe() == "tensor descriptor"
+
+
 @given(st.lists(st.sampled_from(sorted(KINDS)), max_size=12))
 def test_format_agrees_with_offsets(kinds: list[str]):
     params = make(*kinds)
     assert struct.calcsize(struct_format(params)) == buffer_size(params)
     for i, param in enumerate(params):
-        assert param.offset % param.size == 0
-        values = [1 if j == i else 0 for j in range(len(params))]
+        assert param.offset % param.align == 0
+        values = [_sample(p.kind, int(j == i)) for j, p in enumerate(params)]
         packed = struct.pack(struct_format(params), *values)
-        one = struct.pack("<" + KINDS[param.kind][1], 1)
+        one = struct.pack("<" + KINDS[param.kind][1], _sample(param.kind, 1))
         assert packed == bytes(param.offset) + one + bytes(len(packed) - param.offset - param.size)
 
 
