@@ -132,13 +132,20 @@ _Key = tuple[object, ...]
 
 
 class LaneBuilder(ABC):
-    """The primitive operations, with folding and value numbering; instructions go to the end of `block`, each at `loc`."""
+    """The primitive operations, with folding and value numbering; instructions go to the end of `block`, each at `loc`.
+
+    Inside a task, `first_warp` and `task_warps` are its warps: thread and warp indices count from there, and `barrier` joins its threads
+    only, at the hardware's barrier `sync_id`. `task_warps` 0 means that there are no tasks.
+    """
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.block = Block("entry")
         self.loc: Loc = UNKNOWN
         self.hint = ""
+        self.first_warp = 0
+        self.task_warps = 0
+        self.sync_id = 0
         self._known: dict[_Key, Lane] = {}
         self._log: list[_Key] = []
         self._outer: list[list[_Key]] = []
@@ -422,11 +429,11 @@ class LaneBuilder(ABC):
 
     @abstractmethod
     def thread_id(self) -> Lane:
-        """Index of the thread in the CTA, i32."""
+        """Index of the thread in the task (without tasks: in the CTA), i32."""
 
     @abstractmethod
     def uniform_warp_id(self) -> Lane:
-        """Index of the warp in the CTA, i32, known to be one in the warp."""
+        """Index of the warp in the task (without tasks: in the CTA), i32, known to be one in the warp."""
 
     @abstractmethod
     def program_id(self, axis: int) -> Lane:
@@ -471,7 +478,7 @@ class LaneBuilder(ABC):
 
     @abstractmethod
     def barrier(self) -> None:
-        """All threads of the CTA meet; shared memory is ordered."""
+        """All threads of the task (without tasks: of the CTA) meet; shared memory is ordered."""
 
     @abstractmethod
     def warp_barrier(self) -> None:

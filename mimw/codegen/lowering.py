@@ -108,7 +108,11 @@ class Frame:
 
 
 class Lowering:
-    """The state of one kernel's lowering."""
+    """The state of one kernel's lowering.
+
+    `num_warps` are those of the task that is being lowered, `leader` is true in the one thread that speaks for it (None: nothing asks),
+    `before_leave` emits what has to be done before a thread ends, `exit` is the block that all threads meet in (None: they just end).
+    """
 
     def __init__(self, function: Function, target: Target, facts: FactsLike, builder: LaneBuilder) -> None:
         self.function = function
@@ -125,6 +129,9 @@ class Lowering:
         self.returns: list[Frame] = []
         self.live = True
         self.num_warps = function.num_warps
+        self.leader: Lane | None = None
+        self.before_leave: Callable[[], None] | None = None
+        self.exit: Block | None = None
         self._table: dict[str, Lower] = {}
         self._line = 0
 
@@ -311,7 +318,12 @@ class Lowering:
         self.live = False
 
     def leave(self) -> None:
-        """End the current block with a return."""
+        """End the current block with a return, or in the block that all threads end in."""
+        if self.before_leave is not None:
+            self.before_leave()
+        if self.exit is not None:
+            self.jump(self.exit, [])
+            return
         self.b.block.term = Terminator([], loc=self.b.loc)
         self.live = False
 

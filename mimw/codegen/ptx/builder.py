@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from mimw.codegen.lane_builder import CTA, LANE, WARP, Lane, LaneBuilder, Tile, bits_of, wrap_int
 from mimw.codegen.machine import Addr, Comment, Imm, Inst, Operand, Reg, Special, Symbol, Vec
 from mimw.diagnostics import InternalError
-from mimw.ir.types import BF16, F16, F32, F64, I1, I32, I64, U16, U32, U64, DType, Element
+from mimw.ir.types import BF16, F16, F32, F64, I1, I32, I64, U16, U32, U64, DType, Element, TensorDescType
 from mimw.target import Target
 
 _CLASS = {8: "b16", 16: "b16", 32: "b32", 64: "b64"}
@@ -79,7 +79,7 @@ class PtxBuilder(LaneBuilder):
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
-        self.params: list[tuple[str, Element]] = []
+        self.params: list[tuple[str, Element | TensorDescType]] = []
         self.has_bf16 = target.has("bf16_arith")
         self._memory_opcodes: dict[tuple[str, str, str, int], str] = {}
 
@@ -452,11 +452,23 @@ class PtxBuilder(LaneBuilder):
         return self.once(("special", name), make)
 
     def thread_id(self) -> Lane:
-        return self._special("%tid.x", LANE)
+        return self._from_first(self._special("%tid.x", LANE), 32)
 
     def uniform_warp_id(self) -> Lane:
-        warp = self.shift(Lane(U32, self.thread_id().reg), -5)
+        if self.task_warps == 1:
+            return self.const(I32, 0)
+        return self._from_first(self.cta_warp_id(), 1)
+
+    def cta_warp_id(self) -> Lane:
+        """Index of the warp in the CTA, i32, known to be one in the warp."""
+        warp = self.shift(Lane(U32, self._special("%tid.x", LANE).reg), -5)
         return self.pure("shfl.sync.idx.b32", I32, [self.register(warp), Imm(0), Imm(31), Imm(-1)], WARP)
+
+    def _from_first(self, lane: Lane, threads: int) -> Lane:
+        """An index of the CTA as one of the task."""
+        if not self.first_warp or lane.reg is None:
+            return lane
+        return self.pure("sub.s32", I32, [lane.reg, Imm(threads * self.first_warp)], lane.uniform)
 
     def program_id(self, axis: int) -> Lane:
         return self._special("%ctaid." + "xyz"[axis], CTA)
@@ -467,6 +479,11 @@ class PtxBuilder(LaneBuilder):
     def argument(self, index: int) -> Lane:
         name, dtype = self.params[index]
         self.hint = name.removeprefix("p_")
+        if isinstance(dtype, TensorDescType):
+            place, generic = self.reg("b64"), self.reg("b64")
+            self.emit("mov.b64", [place, Symbol(name)], 1)
+            self.emit("cvta.param.u64", [generic, place], 1)
+            return Lane(U64, generic, uniform=CTA)
         memory = bits_of(dtype)
         if dtype is I1 or memory == 8:
             signed = isinstance(dtype, DType) and dtype.kind == "int"
@@ -632,7 +649,12 @@ class PtxBuilder(LaneBuilder):
         return self.once(("smem",), make)
 
     def barrier(self) -> None:
-        self.emit("bar.sync", [Imm(0)])
+        if not self.task_warps:
+            self.emit("bar.sync", [Imm(0)])
+        elif self.task_warps == 1:
+            self.warp_barrier()
+        else:
+            self.emit("bar.sync", [Imm(self.sync_id), Imm(32 * self.task_warps)])
 
     def warp_barrier(self) -> None:
         self.emit("bar.warp.sync", [Imm(-1)])

@@ -15,12 +15,13 @@ from mimw.codegen.machine import Function, dead_code
 from mimw.codegen.ptx.builder import PtxBuilder, register_class
 from mimw.codegen.ptx.isa import check, resolve
 from mimw.codegen.ptx.lower import all_lowerings as ptx_lowerings
+from mimw.codegen.ptx.lower import task
 from mimw.codegen.ptx.module import PtxModule, Variable
 from mimw.codegen.ptx.printer import print_module
 from mimw.codegen.shared import all_lowerings as shared_lowerings
 from mimw.diagnostics import CompilationError
 from mimw.ir.core import Module
-from mimw.ir.types import I1, DType, PointerType
+from mimw.ir.types import I1, DType, PointerType, TensorDescType
 from mimw.target import Target
 
 __all__ = ["emit", "emit_text"]
@@ -34,12 +35,12 @@ def emit(module: Module, target: Target, facts: FactsLike, options: dict[str, An
     """
     options = options or {}
     function = module.function
-    threads = function.num_warps * target.warp_size
+    warps = int(function.options.get("total_warps") or function.num_warps)
+    threads = warps * target.warp_size
     if threads > target.max_threads:
+        what = f"num_warps={warps} is" if warps == function.num_warps else f"the tasks' {warps} warps are"
         raise CompilationError(
-            "launch-size",
-            f"num_warps={function.num_warps} is {threads} threads; {target.name} has {target.max_threads}",
-            function.loc,
+            "launch-size", f"{what} {threads} threads; {target.name} has {target.max_threads}", function.loc
         )
     builder = PtxBuilder(target)
     ctx = Lowering(function, target, facts, builder)
@@ -48,7 +49,7 @@ def emit(module: Module, target: Target, facts: FactsLike, options: dict[str, An
     builder.loc = function.loc
     for i, value in enumerate(function.block.args):
         ctx.set(value, [builder.argument(i)])
-    ctx.run_block(function.block)
+    task.run_kernel(ctx, int(options.get("maxnreg") or 0))
     machine.blocks = ctx.blocks
     dead_code(machine, lambda inst: resolve(inst.opcode).removable)
     flat = leave_ssa(machine)
@@ -64,6 +65,10 @@ def emit(module: Module, target: Target, facts: FactsLike, options: dict[str, An
         flat.directives["maxnreg"] = (int(options["maxnreg"]),)
     else:
         flat.directives["minnctapersm"] = (1,)
+    cluster = task.cluster_of(function)
+    if cluster != (1, 1, 1):
+        flat.directives["explicitcluster"] = ()
+        flat.directives["reqnctapercluster"] = cluster
     out = PtxModule(target.name)
     out.variables.append(Variable("shared", "smem", "b8", 0, 1024, "extern"))
     out.entries.append(flat)
@@ -85,7 +90,9 @@ def _parameters(builder: PtxBuilder, arguments: list[Any]) -> list[tuple[str, st
         taken.add(name)
         dtype = argument.type
         builder.params.append((name, dtype))
-        if isinstance(dtype, PointerType):
+        if isinstance(dtype, TensorDescType):
+            out.append(("b8", name, 128, 64))
+        elif isinstance(dtype, PointerType):
             out.append(("u64", name, 8, 8))
         else:
             out.append((_parameter_type(dtype), name, dtype.itemsize, dtype.itemsize))

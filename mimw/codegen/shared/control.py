@@ -14,7 +14,20 @@ from mimw.codegen.machine import Block, Edge, Imm, Reg
 from mimw.diagnostics import InternalError
 from mimw.ir.core import Block as IrBlock
 from mimw.ir.core import Value
-from mimw.ir.types import I1, I32, U32, U64, DType, InflightType, MemDescType, TensorType, Type, element_of
+from mimw.ir.types import (
+    I1,
+    I32,
+    U32,
+    U64,
+    BarrierType,
+    DType,
+    InflightType,
+    MemDescType,
+    TensorDescType,
+    TensorType,
+    Type,
+    element_of,
+)
 
 # ------------------------------------------------------------------------------------------------------------------- carried values
 
@@ -56,7 +69,7 @@ class Carry:
 
 def bind(ctx: Lowering, value: Value, slot: Slot) -> None:
     """Say that a value lives in a slot's parameters."""
-    if isinstance(slot.type, MemDescType):
+    if isinstance(slot.type, (MemDescType, BarrierType)):
         ctx.shared[value] = Shared(slot.lanes[0])
     elif isinstance(slot.type, InflightType):
         ctx.inflight[value] = Inflight(slot.lanes)
@@ -67,9 +80,10 @@ def bind(ctx: Lowering, value: Value, slot: Slot) -> None:
 def _slot(ctx: Lowering, t: Type, name: str, like: Tile | None) -> Slot:
     b = ctx.b
     b.hint = name or b.hint
-    if isinstance(t, MemDescType):
-        reg = b.parameter(U32)
-        return Slot(t, [reg], [Lane(U32, reg, uniform=CTA)], None)
+    if isinstance(t, (MemDescType, BarrierType, TensorDescType)):
+        word = U64 if isinstance(t, TensorDescType) else U32
+        reg = b.parameter(word)
+        return Slot(t, [reg], [Lane(word, reg, uniform=CTA)], None)
     tile = t.tensor if isinstance(t, InflightType) else t
     dtype = element_of(tile)
     count = tile.layout.num_regs if isinstance(tile, TensorType) and tile.layout is not None else 1
@@ -102,7 +116,7 @@ def _affine_slot(b: LaneBuilder, t: Type, dtype: Any, like: Tile, uniform: int) 
 
 def _slot_arguments(ctx: Lowering, slot: Slot, value: Value) -> list[Reg | Imm]:
     b = ctx.b
-    if isinstance(slot.type, MemDescType):
+    if isinstance(slot.type, (MemDescType, BarrierType)):
         return [argument(b, ctx.shared[value].address)]
     if isinstance(slot.type, InflightType):
         tile: Tile = ctx.inflight[value].lanes
@@ -277,7 +291,7 @@ def lower_if(ctx: Lowering, op: Any) -> None:
 
 def alias(ctx: Lowering, result: Value, value: Value) -> None:
     """Let a result be another value."""
-    if isinstance(value.type, MemDescType):
+    if isinstance(value.type, (MemDescType, BarrierType)):
         ctx.shared[result] = ctx.shared[value]
     elif isinstance(value.type, InflightType):
         ctx.inflight[result] = ctx.inflight[value]

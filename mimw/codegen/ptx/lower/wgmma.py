@@ -108,12 +108,18 @@ def lower_async_dot(ctx: Lowering, op: Any) -> None:
     if layout is None or not isinstance(dtype, DType):
         raise InternalError("an asynchronous product without a layout", op.loc)
     acc = list(ctx.inflight[op.acc].lanes) if isinstance(op.acc.type, InflightType) else list(ctx.tile(op.acc))
+    use_acc = ctx.scalar(op.use_acc) if op.use_acc is not None else None
+    if use_acc is not None and use_acc.reg is None:
+        if not use_acc.off:
+            acc = [b.const_zero(dtype)] * len(acc)
+        use_acc = None
     right = Matrix(ctx, op.b, 0)
     left = Matrix(ctx, op.a, 1) if isinstance(op.a.type, MemDescType) else None
     fragments = _a_fragments(ctx, op.a) if left is None else None
     b_type = operand_type(op.b)
     a_type = operand_type(op.a)
     issue = _Issue(ctx, op, layout, dtype, a_type, b_type)
+    issue.use_acc = use_acc
     if not isinstance(op.acc.type, InflightType):
         acc = _own_registers(b, op, acc)
     b.emit("wgmma.fence.sync.aligned", [])
@@ -165,6 +171,7 @@ class _Issue:
         self.b = ptx_builder(ctx)
         self.layout = layout
         self.dtype = dtype
+        self.use_acc: Lane | None = None
         self.depth = 256 // b_type.bits
         self.k = op.b.type.shape[0]
         self.n = op.b.type.shape[1]
@@ -262,7 +269,7 @@ class _Issue:
                 Vec([*regs]),
                 first,
                 right.descriptor(b, start, k, moved_b),
-                Imm(0 if clear else 1),
+                self._accumulate(k, clear),
             ]
             if self.flags:
                 operands += [Imm(1), Imm(1)]
@@ -276,6 +283,13 @@ class _Issue:
         if half:
             return [x for reg in regs for x in b.halves(reg, dtype)]
         return [Lane(dtype, reg) for reg in regs]
+
+
+    def _accumulate(self, k: int, clear: bool) -> Operand:
+        """scale-d: whether the instruction adds to the accumulator."""
+        if k == 0 and not clear and self.use_acc is not None:
+            return self.b.register(self.use_acc)
+        return Imm(0 if clear else 1)
 
 
 @lowers("mma.async_dot_wait", target="nvidia")

@@ -1,0 +1,216 @@
+"""Lowerings of mbarriers, named barriers and fences.
+
+One elected thread speaks for a task (see `task`). Before it does, the task meets, unless what stands before in the block shows that no
+warp can lag: a warp may still be reading what is released, or still be waiting for an earlier phase of a barrier, which must not complete
+twice in the meantime. A product after the wait shows that the four warps of one warp group have passed it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mimw.codegen.lane_builder import Lane
+from mimw.codegen.lowering import Lowering, Shared, lowers, refuse
+from mimw.codegen.machine import Addr, Block, Edge, Imm, Operand, Reg, Sink, Terminator
+from mimw.codegen.ptx.builder import PtxBuilder
+from mimw.codegen.ptx.lower.mma import ptx_builder
+from mimw.codegen.ptx.lower.task import WARP_GROUP, cluster_size, leader
+from mimw.diagnostics import InternalError
+from mimw.ir.core import OpBase, Value
+from mimw.ir.ops.barrier import BarrierAllocOp
+from mimw.ir.types import I1, U32, BarrierType
+
+HANG_TRIES = 20_000_000
+"""Polls of a wait after which a debug build stops: some seconds."""
+
+
+def barrier_address(ctx: Lowering, value: Value) -> Addr:
+    """The memory operand of one barrier (in the window of the cluster when it is a remote one)."""
+    return ptx_builder(ctx).address("shared", ctx.shared[value].address)
+
+
+def is_remote(value: Value) -> bool:
+    """Whether a barrier is another CTA's."""
+    return isinstance(value.type, BarrierType) and value.type.remote
+
+
+@lowers("barrier.alloc", target="nvidia")
+def lower_alloc(ctx: Lowering, op: Any) -> None:
+    """An address; the kernel's frame initialises it."""
+    if not ctx.target.has("mbarrier"):
+        raise refuse(op, ctx.target, "it has no mbarrier with transaction counts")
+    ctx.shared[op.result] = Shared(ctx.b.plus(ctx.b.shared_base(), op.offset))
+
+
+@lowers("barrier.view", target="nvidia")
+def lower_view(ctx: Lowering, op: Any) -> None:
+    """8 bytes each."""
+    b = ctx.b
+    index = ctx.scalar(op.index)
+    index = Lane(U32, index.reg, index.off, uniform=index.uniform)
+    ctx.shared[op.result] = Shared(b.add(ctx.shared[op.barriers].address, b.times(index, 8)))
+
+
+@lowers("barrier.remote_view", target="nvidia")
+def lower_remote_view(ctx: Lowering, op: Any) -> None:
+    """The same place in another CTA's shared memory."""
+    ctx.shared[op.result] = Shared(map_to_cta(ctx, ctx.shared[op.barriers].address, ctx.scalar(op.cta)))
+
+
+def map_to_cta(ctx: Lowering, address: Lane, cta: Lane) -> Lane:
+    """The address in the cluster's window of what lies at `address` in the CTA of that rank. Constants stay apart: windows are flat."""
+    b = ptx_builder(ctx)
+    base, rank = b.register(b.base(address)), b.operand(cta)
+    found = b.pure("mapa.shared::cluster.u32", U32, [base, rank], min(address.uniform, cta.uniform))
+    return b.plus(found, address.off)
+
+
+# -------------------------------------------------------------------------------------------------------------------------- waits
+
+
+@lowers("barrier.wait", target="nvidia")
+def lower_wait(ctx: Lowering, op: Any) -> None:
+    """Poll until the phase of that parity is complete; each try sleeps for a while in hardware."""
+    b = ptx_builder(ctx)
+    address = barrier_address(ctx, op.barrier)
+    parity = b.operand(b.bit_and(ctx.scalar(op.phase), 1))
+    done = Block("waited")
+    if op.pred is not None:
+        pred = ctx.scalar(op.pred)
+        if pred.reg is None and not pred.off:
+            return
+        if pred.reg is not None:
+            wanted = Block("wait_if")
+            ctx.branch(pred, Edge(wanted, []), Edge(done, []))
+            ctx.place(wanted)
+    _poll(ctx, op, address, parity, done)
+    ctx.place(done)
+
+
+def _poll(ctx: Lowering, op: Any, address: Addr, parity: Operand, done: Block) -> None:
+    b = ptx_builder(ctx)
+    tries: Reg | None = Reg("b32", "tries") if ctx.function.options.get("debug") else None
+    again = Block("wait", [tries] if tries is not None else [])
+    ctx.jump(again, [Imm(0)] if tries is not None else [])
+    ctx.place(again)
+    passed = Reg("pred", "passed")
+    order = ".acquire.cluster" if _writes_remotely(ctx) else ""
+    b.emit(f"mbarrier.try_wait.parity{order}.shared::cta.b64", [passed, address, parity], 1)
+    following: list[Reg | Imm] = []
+    if tries is not None:
+        more, stuck = Reg("b32", "tries"), Reg("pred", "stuck")
+        b.emit("add.u32", [more, tries, Imm(1)], 1)
+        b.emit("setp.gt.u32", [stuck, more, Imm(HANG_TRIES)], 1)
+        b.trap(Lane(I1, stuck), f"the wait in line {op.loc.line} never ends")
+        following = [more]
+    b.block.term = Terminator([Edge(done, []), Edge(again, following)], passed, False, b.loc)
+
+
+def _writes_remotely(ctx: Lowering) -> bool:
+    """Whether ordinary stores go to other CTAs, so that releases and acquires must reach the cluster."""
+    if cluster_size(ctx.function) == 1:
+        return False
+    return any(op.name == "cluster.remote_store" for op in ctx.function.walk())
+
+
+# ------------------------------------------------------------------------------------------------------------------------ arrivals
+
+
+@lowers("barrier.arrive", target="nvidia")
+def lower_arrive(ctx: Lowering, op: Any) -> None:
+    """One arrival (or `count`) by the leader, or by every thread."""
+    b = ptx_builder(ctx)
+    speaker: Lane | None = None
+    if not _per_thread(op.barrier):
+        meet(ctx, op)
+        speaker = leader(ctx)
+    guard = b.both(speaker, ctx.scalar(op.pred) if op.pred is not None else None)
+    order = ""
+    window = "cta"
+    if is_remote(op.barrier):
+        window = "cluster"
+        order = ".release.cluster" if _writes_remotely(ctx) else ""
+    operands: list[Operand] = [Sink(), barrier_address(ctx, op.barrier)]
+    if op.count != 1:
+        operands.append(Imm(op.count))
+    b.emit(f"mbarrier.arrive{order}.shared::{window}.b64", operands, 1, guard)
+
+
+@lowers("barrier.expect", target="nvidia")
+def lower_expect(ctx: Lowering, op: Any) -> None:
+    """The arrival that announces bytes."""
+    b = ptx_builder(ctx)
+    if ctx.num_warps > 1:
+        meet(ctx, op)
+    guard = b.both(leader(ctx), ctx.scalar(op.pred) if op.pred is not None else None)
+    window = "cluster" if is_remote(op.barrier) else "cta"
+    operands: list[Operand] = [Sink(), barrier_address(ctx, op.barrier), Imm(op.bytes)]
+    b.emit(f"mbarrier.arrive.expect_tx.shared::{window}.b64", operands, 1, guard)
+
+
+def _per_thread(value: Value) -> bool:
+    """Whether every thread arrives on a barrier by itself."""
+    op = value.defining_op
+    while op is not None and not isinstance(op, BarrierAllocOp):
+        op = op.operands[0].defining_op
+    return op is not None and op.per_thread
+
+
+_QUIET = frozenset(
+    (
+        "barrier.arrive", "barrier.expect", "barrier.fence", "barrier.fence_async_shared", "mma.async_dot_wait",
+        "async_copy.tma_load", "async_copy.tma_prefetch", "async_copy.bulk_load", "async_copy.tma_store",
+    )
+)  # fmt: skip
+"""Ops that do not let warps drift apart further than what stands before them."""
+
+
+def meet(ctx: Lowering, op: OpBase) -> None:
+    """The task's warps meet before its leader speaks, unless they are known to be together."""
+    block = op.parent
+    if block is None:
+        raise InternalError("an op outside of a block", op.loc)
+    for earlier in reversed(block.ops[: block.ops.index(op)]):
+        if earlier.name == "barrier.cta_sync":
+            return
+        if earlier.name == "mma.async_dot" and ctx.num_warps == WARP_GROUP:
+            return
+        if earlier.regions or not (earlier.spec.pure or earlier.name in _QUIET):
+            break
+    if ctx.num_warps == 1:
+        ctx.b.warp_barrier()
+    else:
+        ctx.b.barrier()
+
+
+# ----------------------------------------------------------------------------------------------------------- named barriers, fences
+
+
+def _named(ctx: Lowering, op: Any) -> list[Operand]:
+    b: PtxBuilder = ptx_builder(ctx)
+    if op.id is not None:
+        return [b.operand(ctx.scalar(op.id)), Imm(op.count)]
+    if op.number < 0:
+        raise InternalError(f"named barrier {op.name_hint!r} has no number", op.loc)
+    return [Imm(op.number), Imm(op.count)]
+
+
+@lowers("barrier.named_wait", target="nvidia")
+def lower_named_wait(ctx: Lowering, op: Any) -> None:
+    """Wait for `count` threads."""
+    ptx_builder(ctx).emit("bar.sync", _named(ctx, op))
+
+
+@lowers("barrier.named_arrive", target="nvidia")
+def lower_named_arrive(ctx: Lowering, op: Any) -> None:
+    """Be counted, go on."""
+    ptx_builder(ctx).emit("bar.arrive", _named(ctx, op))
+
+
+@lowers("barrier.fence", target="nvidia")
+def lower_fence(ctx: Lowering, op: Any) -> None:
+    """Memory order as seen by the GPU or the system."""
+    ptx_builder(ctx).emit(f"fence.acq_rel.{op.scope}", [])
+
+
+__all__ = ["barrier_address", "is_remote", "map_to_cta", "meet"]
