@@ -62,6 +62,8 @@ class _Walk:
             loop = isinstance(op, (ForOp, WhileOp))
             for region in op.regions:
                 inner = {k: o for k, o in table.items() if not _is_tile(o)} if loop else dict(table)
+                if op.spec.name == "task.partition":
+                    inner = {}  # a task shares no registers with the code around it
                 self.block(region.block, inner)
             if loop:
                 self.changed |= _hoist(op)

@@ -289,6 +289,18 @@ def _on_combine(run: _Analysis, op: OpBase) -> None:
         run.facts.table[r] = unknown(r.type)
 
 
+def _on_partition(run: _Analysis, op: OpBase) -> None:
+    for region in op.regions:
+        run.frames.append(_Frame("condition", 0))
+        run.block(region.block)
+        run.frames.pop()
+
+
+def _on_cluster(run: _Analysis, op: OpBase) -> None:
+    low, high = (0, 15) if op.name == "cluster.cta_rank" else (1, 16)
+    run.facts.table[op.results[0]] = Fact((1,), (1,), (1,), low, high)
+
+
 def _on_terminator(run: _Analysis, op: OpBase) -> None:
     run.terminator(op)
 
@@ -317,6 +329,9 @@ _HANDLERS: dict[str, Callable[[_Analysis, OpBase], None]] = {
     "control.while": _on_while,
     "control.if": _on_if,
     "control.inlined": _on_inlined,
+    "task.partition": _on_partition,
+    "cluster.cta_rank": _on_cluster,
+    "cluster.size": _on_cluster,
     "control.yield": _on_terminator,
     "control.break": _on_terminator,
     "control.continue": _on_terminator,

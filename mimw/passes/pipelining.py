@@ -25,6 +25,7 @@ from mimw.ir.ops.tensor import SplatOp
 from mimw.ir.rewriter import clone
 from mimw.ir.types import I1, I32, MemDescType, TensorType, Type, element_of
 from mimw.passes.facts import Facts, compute
+from mimw.passes.tasks import partition_of
 from mimw.target import Target
 
 NAME = "pipelining"
@@ -32,8 +33,8 @@ NAME = "pipelining"
 
 def run(module: Module, target: Target) -> None:
     """Pipeline every innermost loop that feeds a product from memory."""
-    if not target.has("cp_async"):
-        return
+    if not target.has("cp_async") or partition_of(module.function) is not None:
+        return  # a kernel with tasks says itself what runs ahead of what
     loops = [op for op in module.function.walk() if isinstance(op, ForOp)]
     facts: Facts | None = None
     for loop in loops:

@@ -25,6 +25,7 @@ from mimw.ir.ops.tensor import TransOp
 from mimw.ir.shared_layout import SharedLayout
 from mimw.ir.types import F16, F32, F64, I32, DType, MemDescType, TensorType
 from mimw.passes.facts import Facts, compute
+from mimw.passes.tasks import TaskMap
 from mimw.target import Target
 
 NAME = "stage-dot"
@@ -36,7 +37,9 @@ def run(module: Module, target: Target) -> None:
     if not dots:
         return
     stager = _Stager(target, module.function.num_warps, compute(module.function))
+    tasks = TaskMap(module.function)
     for dot in dots:
+        stager.num_warps = tasks.warps_of(dot)
         how = stager.stage(dot)
         module.remark("dot", dot.loc, how)
 

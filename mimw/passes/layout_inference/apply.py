@@ -52,6 +52,11 @@ class _Apply:
                     r.type = with_layout(r.type, graph.layout_of(r))
             elif op.regions and not op.spec.effects and op.name.startswith("control."):
                 self._control(op)
+            elif op.name == "task.partition":
+                for region in op.regions:
+                    graph.push("condition", [])
+                    self.block(region.block)
+                    graph.pop()
             elif op.spec.terminator:
                 self._terminator(op)
 

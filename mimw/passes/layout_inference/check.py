@@ -11,6 +11,7 @@ from mimw.ir.core import Block, Module, OpBase, Value
 from mimw.ir.layout import Layout
 from mimw.ir.types import TensorType
 from mimw.passes.layout_inference.rules import rule_of, tile_of
+from mimw.passes.tasks import TaskMap, partition_of
 from mimw.target import Target
 
 NAME = "layout-check"
@@ -34,6 +35,11 @@ def run(module: Module, target: Target) -> None:
     """Raise InternalError at the first op whose layouts do not fit."""
     function = module.function
     _block(function.block, [], function.num_warps, target.warp_size)
+    partition = partition_of(function)
+    if partition is not None:
+        tasks = TaskMap(function)
+        for region, warps in zip(partition.regions, tasks.warps, strict=True):
+            _block(region.block, [("condition", [])], warps, target.warp_size)
 
 
 def _block(block: Block, frames: list[tuple[str, list[Value]]], warps: int, lanes: int) -> None:

@@ -19,6 +19,7 @@ from mimw.passes.layout_inference.apply import apply
 from mimw.passes.layout_inference.constraints import Edge, Problem, Variable
 from mimw.passes.layout_inference.rules import Context, Rule, bits_of, rule_of, tile_of
 from mimw.passes.layout_inference.solver import solve
+from mimw.passes.tasks import TaskMap
 from mimw.target import Target
 
 NAME = "layout-inference"
@@ -31,8 +32,7 @@ _NOT_FREE = {"arith.div_rn"}
 def run(module: Module, target: Target) -> None:
     """Give every tile of the kernel a layout and insert the conversions."""
     function = module.function
-    ctx = Context(target, function.num_warps, compute(function))
-    graph = Graph(function, ctx)
+    graph = Graph(function, target)
     graph.build()
     solve(graph.problem)
     apply(module, graph)
@@ -41,10 +41,13 @@ def run(module: Module, target: Target) -> None:
 class Node:
     """What has a variable: an op with tiles, or one carried value (then `op` is None)."""
 
-    __slots__ = ("depth", "op", "rule", "tile", "variable")
+    __slots__ = ("ctx", "depth", "op", "rule", "tile", "variable")
 
-    def __init__(self, variable: Variable, op: OpBase | None, rule: Rule, tile: TensorType, depth: int) -> None:
+    def __init__(
+        self, variable: Variable, op: OpBase | None, rule: Rule, tile: TensorType, depth: int, ctx: Context
+    ) -> None:
         self.variable = variable
+        self.ctx = ctx
         self.op = op
         self.rule = rule
         self.tile = tile
@@ -68,11 +71,14 @@ class Use:
 class Graph:
     """The problem of one function and which value belongs to which node."""
 
-    __slots__ = ("by_op", "ctx", "depths", "free", "frames", "function", "nodes", "problem", "uses", "values")
+    __slots__ = ("by_op", "contexts", "ctx", "depths", "free", "frames", "function", "nodes", "problem", "tasks", "uses", "values")
 
-    def __init__(self, function: Function, ctx: Context) -> None:
+    def __init__(self, function: Function, target: Target) -> None:
         self.function = function
-        self.ctx = ctx
+        self.tasks = TaskMap(function)
+        facts = compute(function)
+        self.contexts = [Context(target, warps, facts) for warps in self.tasks.warps]  # one a task
+        self.ctx = self.contexts[0]  # that of the block being walked
         self.problem = Problem()
         self.free: set[Value] = set()
         self.values: dict[Value, tuple[Node, int]] = {}  # value -> (node, result index)
@@ -102,7 +108,8 @@ class Graph:
         t = tile_of(value.type)
         if t is None:
             raise InternalError(f"{value} has no layout")
-        return self.ctx.spread(t.shape)
+        home = value.owner.parent if isinstance(value.owner, OpBase) else value.owner
+        return self.contexts[self.tasks.of(home)].spread(t.shape)
 
     # ------------------------------------------------------------------------------------------------ walking the function
 
@@ -111,6 +118,13 @@ class Graph:
             name = op.name
             if name in _CONTROL:
                 self._control(op, depth)
+            elif name == "task.partition":
+                for i, region in enumerate(op.regions):
+                    self.ctx = self.contexts[i]
+                    self.push("condition", [])
+                    self._block(region.block, depth)
+                    self.pop()
+                self.ctx = self.contexts[0]
             elif op.spec.terminator:
                 self._terminator(op, depth)
             elif name == "mma.async_dot_wait":
@@ -132,7 +146,7 @@ class Graph:
 
     def _add(self, op: OpBase, depth: int) -> None:
         tile = next(t for t in (tile_of(v.type) for v in (*op.results, *op.operands)) if t is not None)
-        node = Node(self.problem.variable(op.name), op, rule_of(op), tile, depth)
+        node = Node(self.problem.variable(op.name), op, rule_of(op), tile, depth, self.ctx)
         self.nodes.append(node)
         self.by_op[op] = node
         for i, v in enumerate(op.operands):
@@ -160,7 +174,7 @@ class Graph:
             if tile is None:
                 found.append(None)
                 continue
-            node = Node(self.problem.variable(f"{op.name} {r.name}"), None, _CARRIED, tile, depth)
+            node = Node(self.problem.variable(f"{op.name} {r.name}"), None, _CARRIED, tile, depth, self.ctx)
             self.nodes.append(node)
             self.values[r] = (node, 0)
             found.append(node)
@@ -222,11 +236,11 @@ class Graph:
         for node in self.nodes:
             if node.op is not None and node.rule.fixed(node.op):
                 fixed.add(node)
-                for layout in node.rule.seeds(node.op, self.ctx):
+                for layout in node.rule.seeds(node.op, node.ctx):
                     self._offer(node, layout, queue)
         for node in self.nodes:
             if node.op is not None and node not in fixed:
-                for layout in node.rule.seeds(node.op, self.ctx):
+                for layout in node.rule.seeds(node.op, node.ctx):
                     self._offer(node, layout, queue)
         while True:
             while queue:
@@ -239,7 +253,7 @@ class Graph:
 
     def _fallback(self, node: Node) -> Layout:
         """A node that nobody speaks to gets a plain layout of its own shape."""
-        return self.ctx.spread(_primary_tile(node).shape)
+        return node.ctx.spread(_primary_tile(node).shape)
 
     def _spread(
         self,
@@ -286,7 +300,7 @@ class Graph:
         elif len(v.candidates) == 1:
             v.costs = [0.0]
         else:
-            v.costs = [node.rule.cost(op, layout, self.ctx) * weight for layout in v.candidates]
+            v.costs = [node.rule.cost(op, layout, node.ctx) * weight for layout in v.candidates]
 
     def _edge(self, use: Use) -> Edge:
         source, target = use.source, use.target
@@ -351,6 +365,8 @@ _PRIMARY_IS_SOURCE = {
     "memory.store",
     "memory.local_store",
     "memory.local_alloc",
+    "cluster.remote_store",
+    "cluster.async_remote_store",
     "async_copy.load",
     "debug.device_print",
     "debug.device_assert",

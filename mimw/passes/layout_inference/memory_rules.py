@@ -12,7 +12,7 @@ from mimw.passes.layout_inference.rule import Context, Rule, bits_of
 
 
 class AccessRule(Rule):
-    """load, store, async_copy.load: everything in one layout, coalesced if it can be."""
+    """load, store, atomics, async_copy.load: everything in one layout, coalesced if it can be."""
 
     def seeds(self, op: OpBase, ctx: Context) -> list[Layout]:
         ptr, mask = op.operands[0], _mask(op)
@@ -61,8 +61,8 @@ def _warps_on_slow_dims(shape: tuple[int, ...], order: tuple[int, ...], vec: int
 
 
 def _mask(op: OpBase) -> Value | None:
-    position = next(i for i, f in enumerate(op.spec.operands) if f.name == "mask")
-    return op.operands[sum(op.segments[:position])] if op.segments[position] else None
+    position = next((i for i, f in enumerate(op.spec.operands) if f.name == "mask"), -1)
+    return op.operands[sum(op.segments[:position])] if position >= 0 and op.segments[position] else None
 
 
 def _pointee_bytes(t: TensorType) -> int:
