@@ -1,6 +1,6 @@
-"""The waiting side of a running batch: named barriers, the cluster barrier of a lone CTA, mbarriers, in-flight groups.
+"""The waiting side of a running batch: named barriers, mbarriers, in-flight groups, and who sleeps for what.
 
-Owns who has arrived, who sleeps, and which clocks pass from one to the other. Knows no instruction.
+Owns who has arrived and which clocks pass from one to the other; the cluster's part is in `cluster`. Knows no instruction.
 """
 
 from __future__ import annotations
@@ -11,15 +11,12 @@ import numpy as np
 
 from mimw.sim.ptx.errors import SimulationError
 from mimw.sim.ptx.floats import Array
-from mimw.sim.ptx.sanitizer import Sanitizer
+from mimw.sim.ptx.cluster import Clusters
+from mimw.sim.ptx.engine import Engine
+from mimw.sim.ptx.sanitizer import Clocks, Sanitizer, merge
 from mimw.sim.ptx.state import DEAD, Machine
 
-Clocks = tuple[Array, Array]
-
-
-def merge(a: Clocks | None, b: Clocks) -> Clocks:
-    """Both sets of clocks joined."""
-    return b if a is None else (np.maximum(a[0], b[0]), np.maximum(a[1], b[1]))
+TX_LIMIT = (1 << 20) - 1
 
 
 class Barrier:
@@ -36,17 +33,38 @@ class Barrier:
 
 
 class MBarrier:
-    """An mbarrier object: `phase` counts completed phases, `pending` arrivals and `tx` bytes are still missing in this one."""
+    """An mbarrier object: `phase` counts completed phases, `pending` arrivals and `tx` bytes are still missing in this one.
 
-    __slots__ = ("arriving", "clocks", "count", "init_epoch", "init_warp", "pending", "phase", "tx", "waiters")
+    `agent` is its column in the clocks, whose epochs are `base` (of earlier objects at the same place) plus phases.
+    `fenced`: its initialisation is visible to the async proxy.
+    """
 
-    def __init__(self, count: int) -> None:
+    __slots__ = (
+        "agent", "arriving", "base", "clocks", "count", "cta", "fenced", "init_epoch", "init_lane", "init_warp", "offset",
+        "pending", "phase", "tx", "waiters",
+    )  # fmt: skip
+
+    def __init__(self, count: int, cta: int, offset: int) -> None:
         self.count = self.pending = count
-        self.phase = self.tx = 0
+        self.cta, self.offset = cta, offset
+        self.phase = self.tx = self.base = 0
+        self.agent = 0
+        self.fenced = False
         self.waiters: set[int] = set()
         self.arriving: Clocks | None = None
         self.clocks: Clocks | None = None
-        self.init_warp = self.init_epoch = 0
+        self.init_warp = self.init_epoch = self.init_lane = 0
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that whoever sees the current phase complete will know."""
+        return self.base + self.phase + 1
+
+    def missing(self) -> str:
+        """What the current phase lacks, in words."""
+        if self.tx < 0:
+            return f"{self.pending} arrivals are missing, {-self.tx} bytes more than expected have arrived"
+        return f"{self.pending} arrivals and {self.tx} bytes are missing"
 
 
 class WgmmaState:
@@ -75,28 +93,38 @@ class Waiting:
         self.pcs: Array = np.zeros((m.warps, 32), np.int64)
         self.blocked: Array = np.zeros((m.warps, 32), np.bool_)
         self.wakes = 0
-        self.reasons: dict[int, str] = {}
-        self.at_barrier: set[int] = set()
+        self.reasons: dict[int, str | Callable[[], str]] = {}
+        self.parked: Array = np.zeros((m.warps, 32), np.bool_)
         self.barriers: dict[tuple[int, int], Barrier] = {}
         self.mbarriers: dict[tuple[int, int], MBarrier] = {}
         self.flags: dict[int, Clocks] = {}
         self.votes: dict[int, tuple[int, int]] = {}
         self.wgmma: dict[int, WgmmaState] = {}
         self.copy_epoch: dict[int, int] = {}
-        self._cluster_phase: dict[int, int] = {}
-        self._cluster_seen: dict[int, int] = {}
-        self._cluster: dict[int, Barrier] = {}
-        self._cluster_clocks: dict[int, Clocks] = {}
+        self.unfenced: list[MBarrier] = []
+        self.engine = Engine()
+        self.engine.moved = self.wake
+        self.clusters = Clusters(self)
 
-    def block(self, warp: int, lanes: Array, reason: str) -> None:
-        """Put lanes of a warp to sleep; `reason` is what a deadlock report says."""
+    def block(self, warp: int, lanes: Array, reason: str | Callable[[], str]) -> None:
+        """Put lanes of a warp to sleep until `wake`; `reason` is what a deadlock report says."""
         self.blocked[warp] |= lanes
         self.reasons[warp] = reason
 
     def wake(self, warp: int) -> None:
-        """Let a warp run again."""
-        self.blocked[warp] = False
-        self.reasons.pop(warp, None)
+        """Let the lanes of a warp try again, but for those that are parked at a barrier."""
+        self.blocked[warp] = self.parked[warp]
+        self.wakes += 1
+
+    def park(self, warp: int, lanes: Array, reason: str | Callable[[], str]) -> None:
+        """Put lanes of a warp to sleep until `release_lanes`."""
+        self.parked[warp] |= lanes
+        self.block(warp, lanes, reason)
+
+    def release_lanes(self, warp: int, lanes: Array) -> None:
+        """The barrier at which these lanes are parked is complete."""
+        self.parked[warp] &= ~lanes
+        self.blocked[warp] &= ~lanes
         self.wakes += 1
 
     def wgmma_of(self, warp: int) -> WgmmaState:
@@ -129,8 +157,8 @@ class Waiting:
             bar.clocks = merge(bar.clocks, self.san.release(warp))
         if waits:
             bar.waiting.append(warp)
-            self.at_barrier.add(warp)
-            self.block(warp, self.pcs[warp] < DEAD, f"waits at barrier {ident} (count {threads or 'all'})")
+            reason = f"waits at barrier {ident} (count {threads or 'all'}"
+            self.park(warp, self.pcs[warp] < DEAD, lambda: f"{reason}; {32 * len(bar.arrived)} threads have come)")
         self._try_complete(cta, ident)
 
     def _exited(self, cta: int) -> list[int]:
@@ -151,93 +179,84 @@ class Waiting:
         for warp in bar.waiting:
             if self.san is not None and bar.clocks is not None:
                 self.san.acquire(warp, bar.clocks)
-            self.at_barrier.discard(warp)
-            self.wake(warp)
+            self.release_lanes(warp, self.parked[warp].copy())
 
     def exits(self, warps: Array) -> None:
         """Lanes of these warps have exited: barriers of the whole CTA may be complete now."""
-        for cta in {int(w) // self.m.warps_per_cta for w in warps}:
+        wpc = self.m.warps_per_cta
+        for cta in sorted({int(w) // wpc for w in warps}):
             for key in [k for k, bar in self.barriers.items() if k[0] == cta and not bar.threads]:
                 self._try_complete(*key)
-            if cta in self._cluster:
-                self._cluster_complete(cta)
+            self.clusters.complete(self.clusters.barriers[cta // self.m.cluster])
+            if (self.pcs[cta * wpc : (cta + 1) * wpc] >= DEAD).all():
+                self._leave(cta)
 
-    # -- the cluster barrier, for clusters of one CTA ------------------------------------------------------------
-
-    def cluster_arrive(self, warp: int) -> None:
-        """barrier.cluster.arrive."""
-        cta = warp // self.m.warps_per_cta
-        bar = self._cluster.setdefault(cta, Barrier())
-        if warp in bar.arrived:
-            raise SimulationError("the warp arrives twice at the cluster barrier", where=self.m.warp_name(warp))
-        bar.arrived.append(warp)
-        self._cluster_seen[warp] = self._cluster_phase.get(cta, 0)
-        if self.san is not None:
-            bar.clocks = merge(bar.clocks, self.san.release(warp))
-        self._cluster_complete(cta)
-
-    def _cluster_complete(self, cta: int) -> None:
-        bar = self._cluster[cta]
-        gone = [warp for warp in self._exited(cta) if warp not in bar.arrived]
-        if not bar.arrived or len(bar.arrived) < self.m.warps_per_cta - len(gone):
-            return
-        self._cluster_phase[cta] = self._cluster_phase.get(cta, 0) + 1
-        self._cluster[cta] = Barrier()
-        if bar.clocks is not None:
-            self._cluster_clocks[cta] = bar.clocks
-        for warp in bar.waiting:
-            self.at_barrier.discard(warp)
-            if bar.clocks is not None and self.san is not None:
-                self.san.acquire(warp, bar.clocks)
-            self.wake(warp)
-
-    def cluster_wait(self, warp: int) -> None:
-        """barrier.cluster.wait."""
-        cta = warp // self.m.warps_per_cta
-        seen = self._cluster_seen.get(warp)
-        if seen is None:
-            raise SimulationError("barrier.cluster.wait without arrive", where=self.m.warp_name(warp))
-        if seen < self._cluster_phase.get(cta, 0):
-            if self.san is not None and cta in self._cluster_clocks:
-                self.san.acquire(warp, self._cluster_clocks[cta])
-            return
-        self._cluster[cta].waiting.append(warp)
-        self.at_barrier.add(warp)
-        self.block(warp, self.pcs[warp] < DEAD, "waits at the cluster barrier")
+    def _leave(self, cta: int) -> None:
+        """A CTA is gone: nothing may still use its shared memory."""
+        job = self.engine.busy_with(cta)
+        for (warp, lane), groups in self.engine.bulk.items():
+            unread = groups.unread() if warp // self.m.warps_per_cta == cta else []
+            if unread:
+                raise SimulationError(
+                    "a thread exits without cp.async.bulk.wait_group: its bulk store may still read shared memory",
+                    self.san.insts[unread[0].pc] if self.san is not None else None,
+                    self.m.thread(warp, lane),
+                )
+        if job is not None:
+            raise SimulationError(
+                f"{self.m.cta_name(cta)} exits while a copy that {self.m.thread(job.warp, job.lane)} started still uses its"
+                " shared memory: a wait is missing before the exit",
+                self.san.insts[job.pc] if self.san is not None else None,
+                self.m.cta_name(cta),
+            )
+        self.clusters.exit(cta)
 
     # -- mbarriers -----------------------------------------------------------------------------------------------
 
     def mbarrier_arrive(
-        self, warp: int, offset: int, bar: MBarrier, count: int, drops: bool = False, copies: int | None = None
+        self, warp: int, bar: MBarrier, count: int, drops: bool = False, copies: int | None = None, releases: bool = True
     ) -> None:
         """`count` arrivals by a warp. `copies`: also publish the warp's cp.async groups up to that number."""
-        if self.san is not None:
+        if self.san is not None and (releases or copies is not None):
             clocks = self.san.release(warp)
             if copies is not None:
-                clocks[0][self.san.copier(warp)] = max(int(clocks[0][self.san.copier(warp)]), copies)
+                copier = self.san.agents.copier(warp)
+                clocks[0][copier] = max(int(clocks[0][copier]), copies)
             bar.arriving = merge(bar.arriving, clocks)
         bar.pending -= count
         if drops:
             bar.count -= count
         if bar.pending < 0:
             raise SimulationError(
-                f"{-bar.pending} arrivals too many at the mbarrier at {offset:#x} (count {bar.count})",
+                f"{-bar.pending} arrivals too many at the mbarrier at {bar.offset:#x} (count {bar.count})",
                 where=self.m.warp_name(warp),
             )
         self.mbarrier_check(bar)
+
+    def mbarrier_bytes(self, bar: MBarrier, count: int) -> None:
+        """`count` more bytes are expected in this phase (negative: have arrived)."""
+        bar.tx += count
+        if abs(bar.tx) > TX_LIMIT:
+            raise SimulationError(
+                f"the mbarrier at {bar.offset:#x} counts {bar.tx} bytes: at most {TX_LIMIT} may be outstanding"
+            )
 
     def mbarrier_check(self, bar: MBarrier) -> None:
         """Complete the phase when nothing is missing."""
         if bar.pending or bar.tx:
             return
+        if self.san is not None:
+            bar.clocks = bar.arriving if bar.clocks is None else bar.clocks if bar.arriving is None else merge(
+                bar.clocks, bar.arriving
+            )  # fmt: skip
+            if bar.clocks is None or len(bar.clocks[0]) <= bar.agent:
+                bar.clocks = merge(bar.clocks, (np.zeros_like(self.san.clock[0]), np.zeros_like(self.san.async_clock[0])))
+            bar.clocks[0][bar.agent] = bar.epoch
         bar.phase += 1
         bar.pending = bar.count
-        if bar.arriving is not None:
-            bar.clocks = merge(bar.clocks, bar.arriving)
         bar.arriving = None
         for warp in bar.waiters:
-            if warp not in self.at_barrier:
-                self.wake(warp)
+            self.wake(warp)
         bar.waiters.clear()
 
     def mbarrier_observe(self, warp: int, bar: MBarrier) -> None:

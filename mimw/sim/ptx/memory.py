@@ -25,6 +25,8 @@ GLOBAL_BASE = 0x7F2000000000
 SHARED_WINDOW = 0x7E0000000000
 LOCAL_WINDOW = 0x7D0000000000
 WINDOW_SIZE = 1 << 32
+# A .shared::cluster address: the CTA's rank plus one above these bits, 0 for the executing CTA itself.
+RANK_SHIFT = 24
 # sm_90 keeps the first KiB of shared memory for the system: address 0 is never the program's.
 SHARED_START = 1024
 _GAP = 4096
@@ -128,16 +130,18 @@ def _root_pointer(array: Any) -> int:
 class Access:
     """One memory access of a group: warp and lane of each executing thread, and per region the byte index of each.
 
-    `parts` holds (region, byte index array, positions in the flat lane order or None for all, is shared).
+    `parts` holds (region, byte index array, positions in the flat lane order or None for all, is shared). `remote`
+    holds (warp, CTA) pairs of threads that reach into another CTA of their cluster.
     """
 
-    __slots__ = ("addr", "lanes", "parts", "rows")
+    __slots__ = ("addr", "lanes", "parts", "remote", "rows")
 
     def __init__(self, addr: Array, lanes: Array, rows: Array) -> None:
         self.addr = addr
         self.lanes = lanes
         self.rows = rows
         self.parts: list[tuple[Region, Array, Array | None, bool]] = []
+        self.remote: list[tuple[int, int]] = []
 
 
 class Memory:
@@ -156,7 +160,7 @@ class Memory:
     def locate(self, x: Ctx, space: str, addr: Array, total: int, store: bool) -> Access:
         """Check an access of `total` bytes a lane at `addr` (integer array) and find its bytes.
 
-        `space` is shared, local, global (also const, param) or generic. Raises `SimulationError` for the first bad lane.
+        `space` is shared, cluster, local, global (also const, param) or generic. Raises `SimulationError` for the first bad lane.
         """
         addr = x.full(addr)
         if x.mask is None:
@@ -172,11 +176,23 @@ class Memory:
             self._locate_in(x, access, space, flat, None, total, store)
         return access
 
+    def place(self, warp: int, address: int, total: int, align: int) -> tuple[int, int]:
+        """(CTA of the batch, offset) of `total` bytes of shared memory at a .shared::cluster, .shared::cta or generic address."""
+        value = address - SHARED_WINDOW if SHARED_WINDOW <= address < SHARED_WINDOW + WINDOW_SIZE else address
+        rank, offset = value >> RANK_SHIFT, value & ((1 << RANK_SHIFT) - 1)
+        cta = warp // self.m.warps_per_cta
+        if value < 0 or rank > self.m.cluster or not SHARED_START <= offset <= self.shared_end - total:
+            text = f"the CTA's shared memory is {SHARED_START:#x}..{self.shared_end:#x}"
+            raise SimulationError(f"{total} bytes at {address:#x} are outside shared memory: {text}")
+        if offset % align:
+            raise SimulationError(f"shared address {offset:#x} is no multiple of {align}")
+        return (cta // self.m.cluster * self.m.cluster + rank - 1 if rank else cta), offset
+
     def _locate_generic(self, x: Ctx, access: Access, flat: Array, total: int, store: bool) -> None:
         shared = (flat >= SHARED_WINDOW) & (flat < SHARED_WINDOW + WINDOW_SIZE)
         local = (flat >= LOCAL_WINDOW) & (flat < LOCAL_WINDOW + WINDOW_SIZE)
         for space, chosen, base in (
-            ("shared", shared, SHARED_WINDOW),
+            ("cluster", shared, SHARED_WINDOW),
             ("local", local, LOCAL_WINDOW),
             ("global", ~(shared | local), 0),
         ):
@@ -189,16 +205,25 @@ class Memory:
     def _locate_in(
         self, x: Ctx, access: Access, space: str, flat: Array, positions: Array | None, total: int, store: bool
     ) -> None:
-        if space == "shared":
-            bad = (flat < SHARED_START) | (flat + total > self.shared_end)
+        if space in ("shared", "cluster"):
+            rows = access.rows if positions is None else access.rows[positions]
+            cta = self.m.cta_of[rows]
+            bad = np.zeros(len(flat), np.bool_)
+            if space == "cluster" and (flat >> RANK_SHIFT).any():
+                rank, own = flat >> RANK_SHIFT, cta
+                bad = rank > self.m.cluster
+                cta = np.where(rank > 0, own // self.m.cluster * self.m.cluster + rank - 1, own)
+                flat = flat & ((1 << RANK_SHIFT) - 1)
+                far = cta != own
+                access.remote = sorted({*zip(rows[far].tolist(), cta[far].tolist(), strict=True)})
+            bad = bad | (flat < SHARED_START) | (flat + total > self.shared_end)
             if bad.any():
                 size = self.shared_end - SHARED_START
                 text = f"the CTA's {size} bytes of shared memory begin at {SHARED_START:#x}"
                 raise self._fault(
                     x, access, _spread(bad, positions, len(access.addr)), _outside(space, total, store), text
                 )
-            rows = access.rows if positions is None else access.rows[positions]
-            access.parts.append((self.shared, self.m.cta_of[rows] * self.stride + flat, positions, True))
+            access.parts.append((self.shared, cta * self.stride + flat, positions, True))
         elif space == "local":
             bad = (flat < 0) | (flat + total > self.local_bytes)
             if bad.any():

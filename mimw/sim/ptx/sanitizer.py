@@ -1,10 +1,12 @@
 """Happens-before for shared memory: vector clocks per warp, the last writer and readers of every granule, proxies.
 
-Agents of a CTA are its warps, one engine per warp group (wgmma's asynchronous reads) and one copier per warp
-(cp.async's writes). A warp's own clock advances with each release (barrier, mbarrier arrive, proxy fence); an engine's
-clock is the number of its group, which a warp learns at the wait. An access is a race when the earlier conflicting
-access of another agent has an epoch that this warp does not know. wgmma reads through the async proxy: it asks a second
-clock, kept per thread, which holds only what the writing threads themselves fenced before the release.
+Who can touch a cluster's shared memory is numbered by `Agents`. A warp's own clock advances with each release (barrier,
+mbarrier arrive, proxy fence); the clock of an engine, a copier or a thread's bulk groups is the number of its group,
+which a warp learns at the wait; the clock of an mbarrier is the number of its phase, which a warp learns when it sees the
+phase complete. An access is a race when the earlier conflicting access of another agent has an epoch that this warp does
+not know; a bulk copy in flight has an epoch that nobody can know. wgmma and bulk copies go through the async proxy: for
+what threads wrote they ask a second clock, kept per thread, which holds only what the writing threads themselves fenced
+before the release.
 
 A granule is as small as the narrowest shared access of the program, so that neighbours do not raise false alarms.
 Lanes of one warp are taken as ordered: only races between warps are found.
@@ -17,58 +19,97 @@ from collections.abc import Callable
 import numpy as np
 
 from mimw.codegen.machine import Inst
+from mimw.sim.ptx.agents import Agents
 from mimw.sim.ptx.errors import SimulationError, describe
 from mimw.sim.ptx.floats import Array
 
+Clocks = tuple[Array, Array]
+IN_FLIGHT = 1 << 30
+_SPARE = 32
+
+
+def merge(a: Clocks | None, b: Clocks) -> Clocks:
+    """Both sets of clocks joined (the older may know fewer agents)."""
+    if a is None:
+        return b
+    short, long = (a, b) if len(a[0]) <= len(b[0]) else (b, a)
+    own = long[0].copy()
+    np.maximum(own[: len(short[0])], short[0], out=own[: len(short[0])])
+    return own, np.maximum(a[1], b[1])
+
 
 class Sanitizer:
-    """Clocks of all CTAs of a batch and the access history of their shared memory (`total` bytes in all)."""
+    """Clocks of all clusters of a batch and the access history of their shared memory (`stride` bytes a CTA)."""
 
-    def __init__(self, ctas: int, warps_per_cta: int, total: int, granule: int) -> None:
-        self.wpc = warps_per_cta
-        self.groups = (warps_per_cta + 3) // 4
-        self.agents = warps_per_cta * 2 + self.groups
+    def __init__(self, clusters: int, agents: Agents, stride: int, granule: int) -> None:
+        self.agents = agents
         self.granule = granule
-        count = total // granule
-        self.clock: Array = np.zeros((ctas * warps_per_cta, self.agents), np.int32)
-        self.async_clock: Array = np.zeros((len(self.clock), self.agents, 32), np.int32)
+        self.per_cta = stride // granule
+        count = clusters * agents.ctas * self.per_cta
+        rows = clusters * agents.warps
+        self.clock: Array = np.zeros((rows, agents.static + _SPARE), np.int32)
+        self.async_clock: Array = np.zeros((rows, agents.static, 32), np.int32)
         self.write_agent: Array = np.zeros(count, np.int16)
         self.write_lane: Array = np.zeros(count, np.int8)
         self.write_epoch: Array = np.zeros(count, np.int32)
         self.write_pc: Array = np.zeros(count, np.int32)
         self.write_atomic: Array = np.zeros(count, np.bool_)
-        readers = warps_per_cta + self.groups
-        self.read_epoch: Array = np.zeros((count, readers), np.int32)
-        self.read_pc: Array = np.zeros((count, readers), np.int32)
+        own = agents.wpc + agents.groups
+        self.read_epoch: Array = np.zeros((count, own), np.int32)
+        self.read_pc: Array = np.zeros((count, own), np.int32)
+        # The agent behind each column of the read history, by the rank of the CTA whose memory it is.
+        self.column_agent: Array = np.array(
+            [[*range(rank * agents.wpc, (rank + 1) * agents.wpc),
+              *range(agents.warps + rank * agents.groups, agents.warps + (rank + 1) * agents.groups)]
+             for rank in range(agents.ctas)]
+        )  # fmt: skip
+        self._extra: dict[int, int] = {}
         self.warp_name: Callable[[int], str] = str
         self.insts: list[Inst] = []
-        self.reset()
+        self.tickets = 0
+        self.clock[np.arange(rows), agents.warp(np.arange(rows))] = 1
 
-    def reset(self) -> None:
-        """Forget the history; every warp's own clock starts at one (zero means never)."""
-        self.clock[:] = 0
-        self.async_clock[:] = 0
-        own = np.arange(len(self.clock))
-        self.clock[own, own % self.wpc] = 1
-        self.write_epoch[:] = 0
-        self.read_epoch[:] = 0
-        self.write_atomic[:] = False
-
-    # -- accesses ------------------------------------------------------------------------------------------------
+    # -- accesses by threads -------------------------------------------------------------------------------------
 
     def _granules(self, index: Array, width: int) -> Array:
         per = max(1, width // self.granule)
         first = index // self.granule
         return first[:, None] + np.arange(per) if per > 1 else first[:, None]
 
+    def _column(self, agent: int, rank: int) -> int:
+        """The column of the read history for an agent that reads memory of CTA `rank`; made when it is the first."""
+        home = self.agents.home(agent)
+        if home is not None and home[0] == rank:
+            return home[1]
+        found = self._extra.get(agent)
+        if found is None:
+            found = self._extra[agent] = self.column_agent.shape[1]
+            more = np.full((self.agents.ctas, 1), agent)
+            self.column_agent = np.concatenate([self.column_agent, more], axis=1)
+            blank = np.zeros((len(self.read_epoch), 1), np.int32)
+            self.read_epoch = np.concatenate([self.read_epoch, blank], axis=1)
+            self.read_pc = np.concatenate([self.read_pc, blank], axis=1)
+        return found
+
+    def _columns(self, agents: Array, first: Array) -> Array:
+        """Read columns of one warp agent per lane; `first` holds a granule of each lane."""
+        if self.agents.ctas == 1:
+            return agents
+        rank = first // self.per_cta % self.agents.ctas
+        out = agents % self.agents.wpc
+        for lane in np.nonzero(agents // self.agents.wpc != rank)[0].tolist():
+            out[lane] = self._column(int(agents[lane]), int(rank[lane]))
+        return out
+
     def read(self, rows: Array, index: Array, width: int, pc: int, atomic: bool = False) -> None:
         """Warps `rows` (one a lane) read `width` bytes at byte offsets `index`."""
         g = self._granules(index, width)
         self._need_writes_known(rows, g, pc, atomic)
         if not atomic:
-            agent = rows % self.wpc
-            self.read_epoch[g, agent[:, None]] = self.clock[rows, agent][:, None]
-            self.read_pc[g, agent[:, None]] = pc
+            agent = self.agents.warp(rows)
+            column = self._columns(agent, g[:, 0])[:, None]
+            self.read_epoch[g, column] = self.clock[rows, agent][:, None]
+            self.read_pc[g, column] = pc
 
     def write(
         self,
@@ -84,10 +125,10 @@ class Sanitizer:
         g = self._granules(index, width)
         self._need_writes_known(rows, g, pc, atomic)
         self._need_reads_known(rows, g, pc)
-        agent = rows % self.wpc
+        agent = self.agents.warp(rows)
         epoch = self.clock[rows, agent]
         if epochs is not None:
-            agent, epoch = agent + self.wpc + self.groups, epochs
+            agent, epoch = agent + self.agents.warps + self.agents.engines, epochs
         self.write_agent[g] = agent[:, None]
         self.write_lane[g] = lanes[:, None]
         self.write_epoch[g] = epoch[:, None]
@@ -105,89 +146,123 @@ class Sanitizer:
             return
         if atomic:
             bad &= ~self.write_atomic[g]
-        bad &= agent != (rows % self.wpc)[:, None]
+        bad &= agent != self.agents.warp(rows)[:, None]
         if bad.any():
             lane, k = (int(v) for v in np.argwhere(bad)[0])
             kind = "atomic access" if atomic else "access"
             self._race(kind, int(rows[lane]), pc, "write", int(agent[lane, k]), int(self.write_pc[g[lane, k]]))
 
     def _need_reads_known(self, rows: Array, g: Array, pc: int) -> None:
-        readers = self.read_epoch.shape[1]
-        known = self.clock[rows][:, None, :readers]
-        bad = self.read_epoch[g] > known
+        columns = self.column_agent[g[:, 0] // self.per_cta % self.agents.ctas]
+        bad = self.read_epoch[g] > self.clock[rows[:, None], columns][:, None, :]
         if not bad.any():
             return
-        bad[np.arange(len(rows)), :, rows % self.wpc] = False
+        bad &= columns[:, None, :] != self.agents.warp(rows)[:, None, None]
         if bad.any():
-            lane, k, agent = (int(v) for v in np.argwhere(bad)[0])
-            self._race("write", int(rows[lane]), pc, "read", agent, int(self.read_pc[g[lane, k], agent]))
+            lane, k, column = (int(v) for v in np.argwhere(bad)[0])
+            self._race(
+                "write", int(rows[lane]), pc, "read", int(columns[lane, column]), int(self.read_pc[g[lane, k], column])
+            )
 
     def _race(self, kind: str, row: int, pc: int, other_kind: str, other: int, other_pc: int) -> None:
-        earlier = self.insts[other_pc]
-        if other < self.wpc:
-            who, hint = f"warp {other}", "no barrier lies between them"
-        elif other < self.wpc + self.groups:
-            who, hint = f"the wgmma of warp group {other - self.wpc}", "wgmma.wait_group (and a barrier) is missing"
-        else:
-            who, hint = (
-                f"the cp.async of warp {other - self.wpc - self.groups}",
-                ("cp.async.wait_group (and, for another warp, a barrier) is missing"),
-            )
+        who, hint = self.agents.describe(other)
+        mine = self.agents.describe(row % self.agents.warps)[0]
         raise SimulationError(
-            f"shared-memory race: this {kind} by warp {row % self.wpc} and the earlier {other_kind} by {who},"
-            f" {describe(earlier)}: {hint}",
+            f"shared-memory race: this {kind} by {mine} and the earlier {other_kind} by {who},"
+            f" {describe(self.insts[other_pc])}: {hint}",
             self.insts[pc],
             self.warp_name(row),
         )
 
-    def async_read(self, rows: Array, index: Array, group: int, epoch: int, pc: int) -> None:
-        """The engine of warp group `group` reads 16-byte rows at `index` for the warps `rows`, until `epoch` is waited for."""
+    # -- accesses by engines -------------------------------------------------------------------------------------
+
+    def async_read(self, rows: Array, index: Array, agent: int, epoch: int, pc: int, what: str = "wgmma") -> None:
+        """An engine reads 16-byte rows at `index` (in one CTA) for the warps `rows`, until `epoch` is waited for."""
         g = self._granules(index, 16)
+        self._need_fenced(rows, g, pc, what, "reads")
+        column = self._column(agent, int(g[0, 0]) // self.per_cta % self.agents.ctas)
+        self.read_epoch[g, column] = epoch
+        self.read_pc[g, column] = pc
+
+    def async_write(self, row: int, g: Array, agent: int, pc: int, what: str, adds: bool = False) -> int:
+        """A copy that warp `row` starts will write the granules `g`; returns the ticket to give to `landed`.
+
+        `adds`: it only adds to them (reductions may meet each other).
+        """
+        rows = np.full(len(g), row)
+        self._need_fenced(np.array([row]), g, pc, what, "writes", adds)
+        self._need_reads_known(rows, g, pc)
+        self.tickets += 1
+        self.write_agent[g], self.write_lane[g], self.write_pc[g] = agent, 0, pc
+        self.write_epoch[g] = IN_FLIGHT + self.tickets
+        self.write_atomic[g] = adds
+        return IN_FLIGHT + self.tickets
+
+    def granules(self, index: Array, width: int = 16) -> Array:
+        """Granules (n, k) of `width` bytes at each of the byte offsets `index`."""
+        return self._granules(index, width)
+
+    def landed(self, g: Array, ticket: int, epoch: int) -> None:
+        """The copy with that ticket has written `g`: known to whoever knows `epoch` of its agent."""
+        mine = g[self.write_epoch[g] == ticket]
+        self.write_epoch[mine] = epoch
+
+    def _need_fenced(self, rows: Array, g: Array, pc: int, what: str, verb: str, adds: bool = False) -> None:
         agent, written = self.write_agent[g], self.write_epoch[g]
+        by_thread = (agent < self.agents.warps) | (agent >= self.agents.warps + self.agents.engines)
+        by_thread &= agent < self.agents.static
+        thread = np.where(by_thread, agent, 0)
         for row in rows.tolist():
-            bad = written > self.async_clock[row][agent, self.write_lane[g]]
+            known = np.where(by_thread, self.async_clock[row][thread, self.write_lane[g]], self.clock[row][agent])
+            bad = written > known
+            if adds:
+                bad &= ~self.write_atomic[g]
             if not bad.any():
                 continue
             lane, k = (int(v) for v in np.argwhere(bad)[0])
             other, other_pc = int(agent[lane, k]), int(self.write_pc[g[lane, k]])
             if written[lane, k] > self.clock[row][other]:
-                self._race("wgmma read", row, pc, "write", other, other_pc)
+                self._race(f"{what} {verb.removesuffix('s')}", row, pc, "write", other, other_pc)
             raise SimulationError(
-                f"wgmma reads bytes that {describe(self.insts[other_pc])} wrote through the generic proxy:"
+                f"{what} {verb} bytes that {describe(self.insts[other_pc])} wrote through the generic proxy:"
                 " fence.proxy.async by the writing threads before the barrier is missing",
                 self.insts[pc],
                 self.warp_name(row),
             )
-        column = self.wpc + group
-        self.read_epoch[g, column] = epoch
-        self.read_pc[g, column] = pc
 
     # -- synchronisation -----------------------------------------------------------------------------------------
 
-    def release(self, row: int) -> tuple[Array, Array]:
+    def room(self, agent: int) -> int:
+        """Make sure that the clocks have a column for `agent`."""
+        have = self.clock.shape[1]
+        if agent >= have:
+            self.clock = np.concatenate([self.clock, np.zeros((len(self.clock), have), np.int32)], axis=1)
+        return agent
+
+    def now(self, row: int) -> int:
+        """The current epoch of a warp."""
+        return int(self.clock[row, row % self.agents.warps])
+
+    def release(self, row: int) -> Clocks:
         """The clocks that warp `row` publishes; its later accesses are no longer covered by them."""
         out = self.clock[row].copy(), self.async_clock[row].copy()
-        self.clock[row, row % self.wpc] += 1
+        self.clock[row, row % self.agents.warps] += 1
         return out
 
-    def acquire(self, row: int, clocks: tuple[Array, Array]) -> None:
+    def acquire(self, row: int, clocks: Clocks) -> None:
         """Warp `row` learns published clocks."""
-        np.maximum(self.clock[row], clocks[0], out=self.clock[row])
+        own = self.clock[row, : len(clocks[0])]
+        np.maximum(own, clocks[0], out=own)
         np.maximum(self.async_clock[row], clocks[1], out=self.async_clock[row])
-
-    def copier(self, row: int) -> int:
-        """The clock column of a warp's cp.async engine."""
-        return row % self.wpc + self.wpc + self.groups
 
     def fence_async(self, rows: Array, lanes: Array) -> None:
         """fence.proxy.async: what these threads (lanes: (rows, 32) bool) and their copiers wrote, the async proxy sees."""
-        own = rows % self.wpc
-        for column in (own, own + self.wpc + self.groups):
+        own = self.agents.warp(rows)
+        for column in (own, own + self.agents.warps + self.agents.engines):
             known = self.clock[rows, column][:, None]
             self.async_clock[rows, column] = np.where(lanes, known, self.async_clock[rows, column])
         self.clock[rows, own] += 1
 
-    def learn(self, row: int, copier: bool, epoch: int) -> None:
-        """Warp `row` waited for its copier's (or its warp group engine's) group `epoch`."""
-        column = self.copier(row) if copier else self.wpc + row % self.wpc // 4
-        self.clock[row, column] = max(int(self.clock[row, column]), epoch)
+    def learn(self, row: int, agent: int, epoch: int) -> None:
+        """Warp `row` waited for epoch `epoch` of an agent: its copier, its group's engine, a thread's bulk groups."""
+        self.clock[row, agent] = max(int(self.clock[row, agent]), epoch)

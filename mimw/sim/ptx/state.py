@@ -80,14 +80,15 @@ class Ctx:
 
 
 class Machine:
-    """Registers and addresses of a batch of `ctas` CTAs with `warps_per_cta` warps each."""
+    """Registers and addresses of a batch of `ctas` CTAs with `warps_per_cta` warps each; `cluster` neighbours form a cluster."""
 
-    def __init__(self, fn: FlatFunction, ctas: int, threads: int) -> None:
+    def __init__(self, fn: FlatFunction, ctas: int, threads: int, cluster: int = 1) -> None:
         self.fn = fn
         self.ctas = ctas
         self.threads = threads
         self.warps_per_cta = (threads + 31) // 32
         self.warps = ctas * self.warps_per_cta
+        self.cluster = cluster
         self.cta_of: Array = np.arange(self.warps) // self.warps_per_cta
         self.specials: dict[str, Array] = {}
         self.symbols: dict[str, int] = {}
@@ -154,8 +155,13 @@ class Machine:
 
     def warp_name(self, warp: int) -> str:
         """A warp in words: its CTA and its index there."""
+        return f"{self.cta_name(warp // self.warps_per_cta)} warp {warp % self.warps_per_cta}"
+
+    def cta_name(self, cta: int) -> str:
+        """A CTA of the batch in words: its index in the grid."""
+        warp = cta * self.warps_per_cta
         at = [int(np.broadcast_to(self.specials[f"%ctaid.{d}"], (self.warps, 32))[warp, 0]) for d in "xyz"]
-        return f"cta ({at[0]},{at[1]},{at[2]}) warp {warp % self.warps_per_cta}"
+        return f"cta ({at[0]},{at[1]},{at[2]})"
 
     # -- operands ------------------------------------------------------------------------------------------------
 

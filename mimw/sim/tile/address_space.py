@@ -106,6 +106,24 @@ class AddressSpace:
             first, view = region.view(dtype)
             view[(access.at[chosen] - first) // dtype.itemsize] = kept[chosen]
 
+    def box(self, address: int, d: DType, shape: tuple[int, ...], strides: tuple[int, ...], what: str) -> Array:
+        """A view of `shape` elements with `strides` (elements, none negative) from an address, as a copying engine sees it.
+
+        `what` is "load" or "store", for messages. Bools are bytes.
+        """
+        dtype = _memory_dtype(d)
+        last = address + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) * dtype.itemsize
+        access = _Access(np.array([address, last], np.int64), None, dtype.itemsize)
+        found = self._locate(access, what)
+        if len(found) > 1:
+            raise self._error("out-of-bounds", f"{what} of a block over several arrays", access, np.array([False, True]))
+        region = found[0][0]
+        if what == "store" and not region.writable:
+            raise SimulationError("read-only", f"store into {region}, which is read-only")
+        first, view = region.view(dtype)
+        part = view[(address - first) // dtype.itemsize :]
+        return np.lib.stride_tricks.as_strided(part, shape, tuple(s * dtype.itemsize for s in strides))
+
     def _locate(self, access: _Access, what: str) -> list[tuple[Region, Any]]:
         at, size = access.at, access.size
         if not len(at):

@@ -108,22 +108,22 @@ def _mulhi(a: Array, b: Array) -> Array:
 _Pick = Callable[[Array, Array], Array]
 
 
-def _smaller(pick: _Pick) -> _Pick:
+def smaller(pick: _Pick) -> _Pick:
     """`pick` (fmin or minimum) with -0 below +0."""
 
-    def smaller(a: Array, b: Array) -> Array:
+    def picked(a: Array, b: Array) -> Array:
         return np.where(a == b, np.where(np.signbit(a), a, b), pick(a, b))
 
-    return smaller
+    return picked
 
 
-def _larger(pick: _Pick) -> _Pick:
+def larger(pick: _Pick) -> _Pick:
     """`pick` (fmax or maximum) with +0 above -0."""
 
-    def larger(a: Array, b: Array) -> Array:
+    def picked(a: Array, b: Array) -> Array:
         return np.where(a == b, np.where(np.signbit(a), b, a), pick(a, b))
 
-    return larger
+    return picked
 
 
 def _shift_count(a: Array, b: Array) -> tuple[Array, Array]:
@@ -173,10 +173,10 @@ _plain("arith.mulhi", _mulhi)
 _numeric("arith.div", np.divide, _div)
 _numeric("arith.div_rn", np.divide)
 _numeric("arith.rem", np.fmod, _rem)
-_numeric("arith.minnum", _smaller(np.fmin), np.minimum)
-_numeric("arith.maxnum", _larger(np.fmax), np.maximum)
-_numeric("arith.minimum", _smaller(np.minimum))
-_numeric("arith.maximum", _larger(np.maximum))
+_numeric("arith.minnum", smaller(np.fmin), np.minimum)
+_numeric("arith.maxnum", larger(np.fmax), np.maximum)
+_numeric("arith.minimum", smaller(np.minimum))
+_numeric("arith.maximum", larger(np.maximum))
 _plain("arith.and", np.bitwise_and)
 _plain("arith.or", np.bitwise_or)
 _plain("arith.xor", np.bitwise_xor)

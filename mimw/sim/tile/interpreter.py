@@ -1,8 +1,8 @@
 """The tile simulator: executes tile IR on NumPy arrays over a whole grid. It is the definition of the language.
 
-CTAs run one after another, x fastest. Every op rounds to its declared type. Pointers are addresses of a flat space
-that holds the caller's arrays; an access outside of them, or one that is misaligned, is a `SimulationError` at the
-Python line.
+CTAs run one after another, x fastest; those of a cluster run together, and so do some where the kernel polls memory. Every op
+rounds to its declared type. Pointers are addresses of a flat space that holds the caller's arrays; an access outside of them,
+or one that is misaligned, is a `SimulationError` at the Python line.
 """
 
 from __future__ import annotations
@@ -12,54 +12,167 @@ from typing import Any, cast
 
 import numpy as np
 
-from mimw.ir.core import Argument, Module
-from mimw.ir.types import DType, PointerType
+from mimw.ir.core import Argument, Function, Module
+from mimw.ir.types import DType, PointerType, TensorDescType
 from mimw.sim.errors import SimulationError
-from mimw.sim.tile import arith, async_copy, barrier, control, debug, math, memory, mma, tensor
+from mimw.sim.scheduler import Event, Scheduler
+from mimw.sim.tile import (
+    arith,
+    async_copy,
+    atomic,
+    barrier,
+    cluster,
+    control,
+    debug,
+    math,
+    memory,
+    mma,
+    task,
+    tensor,
+    tma,
+)
 from mimw.sim.tile.address_space import AddressSpace
+from mimw.sim.tile.cta import Cluster, Cta
+from mimw.sim.tile.deadlock import report
+from mimw.sim.tile.descriptor import Descriptor
 from mimw.sim.tile.machine import Machine
 from mimw.sim.tile.numerics import Array, numpy_dtype, to_float
 
-FAMILIES = (arith, async_copy, barrier, control, debug, math, memory, mma, tensor)
+FAMILIES = (arith, async_copy, atomic, barrier, cluster, control, debug, math, memory, mma, task, tensor, tma)
+
+_TOGETHER = 64  # CTAs that run side by side where the kernel polls memory
+
+_Dim3 = tuple[int, int, int]
 
 
 class SimResult:
-    """What a run leaves besides the arrays: lines of `device_print`, warnings (``file:line:column: warning: ...``)."""
+    """What a run leaves besides the arrays: lines of `device_print`, warnings (``file:line:column: warning: ...``), and, when
+    asked for, `trace`: who did what when, in steps of the scheduler."""
 
-    __slots__ = ("printed", "warnings")
+    __slots__ = ("printed", "trace", "warnings")
 
-    def __init__(self, printed: list[str], warnings: list[str]) -> None:
+    def __init__(self, printed: list[str], warnings: list[str], trace: list[Event] | None = None) -> None:
         self.printed = printed
         self.warnings = warnings
+        self.trace = trace
 
 
 def run(
-    module: Module, args: Sequence[Any], grid: tuple[int, ...], *, seed: int = 0, names: Sequence[str] | None = None
+    module: Module,
+    args: Sequence[Any],
+    grid: tuple[int, ...],
+    *,
+    seed: int = 0,
+    names: Sequence[str] | None = None,
+    cluster: tuple[int, ...] | None = None,
+    trace: bool = False,
 ) -> SimResult:
     """Execute a kernel for every CTA of `grid` (up to three sizes), writing the arrays in place.
 
     `args` fit the kernel's arguments: arrays for pointers (any strides; the first element is what the pointer points
-    to), numbers for scalars. `names` are the arrays' names in messages (default: the arguments'). `seed` orders what
-    runs at the same time: it changes nothing as long as CTAs run one after another.
+    to), numbers for scalars, `TensorDescriptor` (or what looks like one) for descriptors. `names` are the arrays' names in
+    messages (default: the arguments'). `cluster` is the cluster's extent in CTAs (default: the function's option
+    ``ctas_per_cga``, else 1). `seed` picks how tasks, CTAs that run together, and engines interleave: 0 is the plain order with
+    engines as late as can be, any other number draws. A program that is right gives the same for every seed.
 
     Raises `SimulationError` where the program goes wrong, TypeError when the arguments do not fit.
     """
-    arguments = module.function.arguments
-    if len(args) != len(arguments):
-        raise TypeError(f"{module.function.name} takes {len(arguments)} arguments, not {len(args)}")
-    titles = names or [a.name or f"argument {i}" for i, a in enumerate(arguments)]
-    arrays: list[tuple[str, Array]] = [(t, x) for t, x in zip(titles, args, strict=True) if isinstance(x, np.ndarray)]
+    fn = module.function
+    if len(args) != len(fn.arguments):
+        raise TypeError(f"{fn.name} takes {len(fn.arguments)} arguments, not {len(args)}")
+    titles = names or [a.name or f"argument {i}" for i, a in enumerate(fn.arguments)]
+    arrays: list[tuple[str, Array]] = [(t, _array(x)) for t, x in zip(titles, args, strict=True) if _array(x) is not None]
     space = AddressSpace(arrays)
-    values = [_argument(a, x, space) for a, x in zip(arguments, args, strict=True)]
-    gx, gy, gz = (*grid, 1, 1, 1)[:3]
-    size = (gx, gy, gz)
-    machine = Machine(module.function, space, size)
+    values = [_argument(a, x, space) for a, x in zip(fn.arguments, args, strict=True)]
+    size = _dim3(grid)
+    shape = _dim3(cluster or fn.options.get("ctas_per_cga") or (1,))
+    if any(g % c for g, c in zip(size, shape, strict=True)):
+        raise TypeError(f"a grid of {size} cannot be cut into clusters of {shape}")
+    runner = _Runner(fn, space, size, shape, values, seed, trace)
     with np.errstate(all="ignore"):
-        for z in range(size[2]):
-            for y in range(size[1]):
-                for x in range(size[0]):
-                    machine.run_cta((x, y, z), values)
-    return SimResult(machine.printed, machine.warnings)
+        runner.run()
+    return SimResult(runner.printed, runner.warnings, runner.trace)
+
+
+class _Runner:
+    """One run: cuts the grid into groups of CTAs that run together, and runs group after group."""
+
+    __slots__ = ("cluster", "fn", "grid", "memory", "printed", "seed", "trace", "values", "warnings")
+
+    def __init__(
+        self, fn: Function, memory: AddressSpace, grid: _Dim3, cluster: _Dim3, values: list[Any], seed: int, trace: bool
+    ) -> None:
+        self.fn = fn
+        self.memory = memory
+        self.grid = grid
+        self.cluster = cluster
+        self.values = values
+        self.seed = seed
+        self.printed: list[str] = []
+        self.warnings: list[str] = []
+        self.trace: list[Event] | None = [] if trace else None
+
+    def run(self) -> None:
+        """Run all."""
+        cx, cy, cz = self.cluster
+        gx, gy, gz = self.grid
+        corners = [(x, y, z) for z in range(0, gz, cz) for y in range(0, gy, cy) for x in range(0, gx, cx)]
+        together = max(1, _TOGETHER // (cx * cy * cz)) if polls(self.fn) else 1
+        for i in range(0, len(corners), together):
+            self._group(corners[i : i + together], self.seed * 1_000_003 + i if self.seed else 0)
+
+    def _group(self, corners: list[_Dim3], seed: int) -> None:
+        scheduler = Scheduler(seed, lambda agents: report(self.fn, agents), self.trace)
+        machines = [m for corner in corners for m in self._cluster(corner, scheduler)]
+        first, *others = machines
+        for m in others:
+            task.start_task(m, self.fn.block)
+        first.cta.cluster.sync.join()
+        scheduler.run(first.agent_name, lambda: first.run_body(self.fn.block), first.cta.cluster.sync.leave)
+
+    def _cluster(self, corner: _Dim3, scheduler: Scheduler) -> list[Machine]:
+        cx, cy, cz = self.cluster
+        x0, y0, z0 = corner
+        cluster = Cluster(scheduler)
+        places = [(x0 + x, y0 + y, z0 + z) for z in range(cz) for y in range(cy) for x in range(cx)]
+        machines: list[Machine] = []
+        for rank, pid in enumerate(places):
+            cta = Cta(pid, rank, cluster)
+            cluster.ctas.append(cta)
+            m = Machine(self.fn, self.memory, self.grid, cta, self.printed, self.warnings)
+            m.env = dict(zip(self.fn.block.args, self.values, strict=True))
+            machines.append(m)
+        return machines
+
+
+def polls(fn: Function) -> bool:
+    """Whether a kernel waits in a loop for what another CTA writes: then CTAs must run side by side."""
+    for op in fn.walk():
+        if op.name == "control.while":
+            for inner in op.walk():
+                if inner.name.startswith("atomic.") or inner.attrs.get("volatile") or inner.attrs.get("cache") == "cv":
+                    return True
+    return False
+
+
+def _dim3(sizes: Sequence[int]) -> _Dim3:
+    x, y, z = (*sizes, 1, 1, 1)[:3]
+    return (int(x), int(y), int(z))
+
+
+def _array(x: Any) -> Any:
+    """The array of an argument: itself, or a descriptor's; None for a number."""
+    if isinstance(x, np.ndarray):
+        return cast("Array", x)
+    return getattr(x, "tensor", None)
+
+
+def _descriptor(a: Argument, t: TensorDescType, x: Any, space: AddressSpace) -> Descriptor:
+    if not isinstance(getattr(x, "tensor", None), np.ndarray):
+        raise TypeError(f"{a.name} takes a tensor descriptor, not {type(x).__name__}")
+    if tuple(x.block_shape) != t.block_shape or x.tensor.dtype.itemsize != t.dtype.itemsize:
+        raise TypeError(f"{a.name} takes {t}, not blocks of {list(x.block_shape)} of {x.tensor.dtype}")
+    return Descriptor(space.address_of(x.tensor), x.shape, x.strides, t, x.padding)
 
 
 def _argument(a: Argument, x: Any, space: AddressSpace) -> Array:
@@ -69,6 +182,8 @@ def _argument(a: Argument, x: Any, space: AddressSpace) -> Array:
         if isinstance(x, int) and not isinstance(x, bool):
             return np.array(x, np.int64)
         raise TypeError(f"{a.name} takes an array, not {type(x).__name__}")
+    if isinstance(a.type, TensorDescType):
+        return _descriptor(a, a.type, x, space)
     if not isinstance(a.type, DType):
         raise TypeError(f"{a.name}: the tile simulator takes no argument of type {a.type}")
     if isinstance(x, np.ndarray) and cast("Array", x).shape != ():

@@ -1,7 +1,8 @@
-"""Runs blocks of tile IR for one CTA after another: values, control transfer, and the watch over wrapped offsets.
+"""Runs blocks of tile IR for one task of one CTA: values, control transfer, and the watch over wrapped offsets.
 
 Run-time values are NumPy arrays of the value's shape (scalars: zero dimensions), int64 addresses for pointers,
-`Buffer` for memdescs, `InflightTile` for tiles in flight. The handlers in `registry` do the work; this module knows
+`Buffer` for memdescs, `InflightTile` for tiles in flight, `Mbarrier` and `BarrierArray` for barriers, `Descriptor` for
+tensor descriptors. The handlers in `registry` do the work; this module knows
 no op, but for the names of those that wrap.
 """
 
@@ -15,10 +16,12 @@ from mimw.diagnostics import InternalError, Loc
 from mimw.ir.core import Block, Function, OpBase, Value
 from mimw.ir.types import I32, DType, PointerType, TensorType, element_of, shape_of
 from mimw.sim.errors import SimulationError
+from mimw.sim.scheduler import Scheduler
 from mimw.sim.tile.address_space import AddressSpace
+from mimw.sim.tile.cta import Cta
+from mimw.sim.tile.in_flight import InFlight
 from mimw.sim.tile.numerics import Array, numpy_dtype
 from mimw.sim.tile.registry import COMPUTES, EXECUTES
-from mimw.sim.tile.shared_memory import SharedMemory
 
 YIELD, BREAK, CONTINUE, RETURN = "yield", "break", "continue", "return"
 
@@ -51,43 +54,81 @@ class Wrapped:
 
 
 class Machine:
-    """The state of the CTA that runs, and what is collected over all of them."""
+    """The state of one task of one CTA; what is collected over all of them is shared.
+
+    `task` is the task's name ("" where there are no tasks), `num_warps` its warps, `replica` its replica index,
+    `in_flight` what it has started and not waited for.
+    """
 
     __slots__ = (
+        "cta",
         "env",
         "function",
         "grid",
+        "in_flight",
         "lifted",
         "memory",
+        "num_warps",
         "pid",
         "printed",
-        "shared",
+        "replica",
+        "scheduler",
+        "task",
         "warnings",
         "wrapped",
     )
 
-    def __init__(self, function: Function, memory: AddressSpace, grid: tuple[int, int, int]) -> None:
+    def __init__(
+        self,
+        function: Function,
+        memory: AddressSpace,
+        grid: tuple[int, int, int],
+        cta: Cta,
+        printed: list[str],
+        warnings: list[str],
+    ) -> None:
         self.function = function
         self.memory = memory
         self.grid = grid
-        self.pid = (0, 0, 0)
+        self.cta = cta
+        self.pid = cta.pid
+        self.scheduler: Scheduler = cta.cluster.scheduler
         self.env: dict[Value, Any] = {}
         self.wrapped: dict[Value, Wrapped] = {}
-        self.shared = SharedMemory()
+        self.in_flight = InFlight()
         self.lifted = False
-        self.printed: list[str] = []
-        self.warnings: list[str] = []
+        self.printed = printed
+        self.warnings = warnings
+        self.task = ""
+        self.num_warps = function.num_warps
+        self.replica = 0
 
-    def run_cta(self, pid: tuple[int, int, int], arguments: list[Any]) -> None:
-        """Run the kernel's body once."""
-        self.pid = pid
-        self.env = dict(zip(self.function.block.args, arguments, strict=True))
-        self.wrapped = {}
-        self.shared = SharedMemory()
+    def fork(self, task: str, num_warps: int, replica: int) -> Machine:
+        """The machine of a task that sees the values of this one."""
+        m = Machine(self.function, self.memory, self.grid, self.cta, self.printed, self.warnings)
+        m.env = dict(self.env)
+        m.wrapped = dict(self.wrapped)
+        m.task = task
+        m.num_warps = num_warps
+        m.replica = replica
+        return m
+
+    @property
+    def agent_name(self) -> str:
+        """What the scheduler calls it."""
+        several = len(self.cta.cluster.ctas) > 1
+        task = f"task {self.task!r}" if self.task else "the kernel"
+        return f"{task} of CTA {self.pid}" if several or not self.task else task
+
+    def run_body(self, block: Block) -> None:
+        """Run a task's body, or the kernel's, to its end."""
         try:
-            self.run_block(self.function.block)
+            with np.errstate(all="ignore"):
+                self.run_block(block)
         except SimulationError as e:
-            e.program = pid
+            if e.program is None:
+                e.program = self.pid
+                e.task = self.task
             raise
 
     def run_block(self, block: Block) -> Exit:

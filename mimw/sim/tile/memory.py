@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from mimw.ir.core import OpBase, Value
+from mimw.ir.ops.memory import LocalGatherOp, LocalReinterpretOp, LocalScatterOp, LocalSliceOp
 from mimw.ir.types import DType, MemDescType, PointerType, element_of
+from mimw.sim.errors import SimulationError
 from mimw.sim.tile.machine import Machine
 from mimw.sim.tile.numerics import Array, numpy_dtype
 from mimw.sim.tile.registry import computes, executes
-from mimw.sim.tile.shared_memory import Buffer
+from mimw.sim.tile.shared_memory import Buffer, check_write, read, write
 
 
 def pointee(ptr: Value) -> DType:
@@ -38,6 +40,8 @@ def load_tile(m: Machine, op: OpBase, ptr: Value, mask: Value | None, other: Val
 def _load(m: Machine, op: OpBase) -> None:
     ptr, mask, other = operand_fields(op)
     assert ptr is not None
+    if op.attrs["volatile"] or op.attrs["cache"] == "cv":
+        m.scheduler.poll(op.loc)
     m.set(op.results[0], load_tile(m, op, ptr, mask, other))
 
 
@@ -49,6 +53,7 @@ def _store(m: Machine, op: OpBase) -> None:
     if m.wrapped:
         m.check_wraps(op, ptr, on)
     m.memory.store(m.env[ptr], pointee(ptr), m.env[value], on)
+    m.scheduler.progress += 1
 
 
 def operand_fields(op: OpBase) -> list[Value | None]:
@@ -63,7 +68,7 @@ def operand_fields(op: OpBase) -> list[Value | None]:
 
 def read_buffer(m: Machine, op: OpBase, b: Buffer) -> Array:
     """A buffer's elements; a warning when some were never written."""
-    values, unwritten = m.shared.read(b)
+    values, unwritten = read(b)
     if unwritten:
         m.warn(op.loc, f"{op.name} reads elements of {b} that were never written")
     return values
@@ -73,9 +78,10 @@ def read_buffer(m: Machine, op: OpBase, b: Buffer) -> Array:
 def _local_alloc(m: Machine, op: OpBase) -> None:
     t = op.results[0].type
     assert isinstance(t, MemDescType)
-    buffer = Buffer.new(t.shape, t.dtype, op.results[0].name)
+    buffer = Buffer.new(t.shape, t.dtype, op.results[0].name, op)
+    m.cta.allocations[op] = buffer.alloc
     if op.operands:
-        m.shared.write(buffer, m.env[op.operands[0]])
+        write(buffer, m.env[op.operands[0]])
     m.env[op.results[0]] = buffer
 
 
@@ -91,10 +97,48 @@ def _local_trans(m: Machine, op: OpBase) -> None:
 
 
 @executes("memory.local_reinterpret")
-def _local_reinterpret(m: Machine, op: OpBase) -> None:
-    t = op.results[0].type
-    assert isinstance(t, MemDescType) and t.layout is not None
-    m.env[op.results[0]] = m.env[op.operands[0]].reinterpreted(t.shape, t.layout, op.attrs["start"])
+def _local_reinterpret(m: Machine, op: LocalReinterpretOp) -> None:
+    t = op.type
+    m.env[op.result] = m.env[op.src].reinterpreted(t.shape, t.dtype, t.layout, op.start)
+
+
+@executes("memory.local_slice")
+def _local_slice(m: Machine, op: LocalSliceOp) -> None:
+    m.env[op.result] = m.env[op.src].box([int(m.env[v]) for v in op.offsets], op.shape)
+
+
+def _along(buffer: Buffer, indices: Array, axis: int) -> tuple[Array, ...]:
+    """The places that a gather or scatter touches, as index arrays; an index out of range is an error."""
+    shape = buffer.data.shape
+    bad = (indices < 0) | (indices >= shape[axis])
+    if bad.any():
+        at = [int(i) for i in np.argwhere(bad)[0]]
+        text = f"index {int(indices[tuple(at)])} (element {at}) along dimension {axis} of {buffer}, which has {shape[axis]}"
+        raise SimulationError("index-out-of-range", text)
+    if any(n > size for d, (n, size) in enumerate(zip(indices.shape, shape, strict=True)) if d != axis):
+        raise SimulationError("index-out-of-range", f"indices of shape {list(indices.shape)} for {buffer}, which has {list(shape)}")
+    places = list(np.indices(indices.shape))
+    places[axis] = indices
+    return tuple(places)
+
+
+@executes("memory.local_gather")
+def _local_gather(m: Machine, op: LocalGatherOp) -> None:
+    buffer = m.env[op.src]
+    values, unwritten = read(buffer)
+    places = _along(buffer, m.env[op.indices], op.axis)
+    if unwritten and not buffer.state()[places].all():
+        m.warn(op.loc, f"{op.name} reads elements of {buffer} that were never written")
+    m.set(op.result, values[places])
+
+
+@executes("memory.local_scatter")
+def _local_scatter(m: Machine, op: LocalScatterOp) -> None:
+    buffer = m.env[op.dst]
+    check_write(buffer)
+    places = _along(buffer, m.env[op.indices], op.axis)
+    buffer.data[places] = m.env[op.src]
+    buffer.state()[places] = 1
 
 
 @executes("memory.local_load")
@@ -105,4 +149,4 @@ def _local_load(m: Machine, op: OpBase) -> None:
 @executes("memory.local_store")
 def _local_store(m: Machine, op: OpBase) -> None:
     target, source = op.operands
-    m.shared.write(m.env[target], m.env[source])
+    write(m.env[target], m.env[source])

@@ -10,12 +10,15 @@ import numpy as np
 
 from mimw.diagnostics import InternalError
 from mimw.ir.core import OpBase, Value
+from mimw.ir.ops.mma import AsyncDotOp
 from mimw.ir.types import F32, DType, InflightType, MemDescType, TensorType
+from mimw.sim.scheduler import JobsWait
+from mimw.sim.tile.in_flight import Product, all_but
 from mimw.sim.tile.machine import Machine
 from mimw.sim.tile.memory import read_buffer
 from mimw.sim.tile.numerics import Array, numpy_dtype, round_tf32, to_float
 from mimw.sim.tile.registry import executes
-from mimw.sim.tile.shared_memory import Buffer, InflightTile
+from mimw.sim.tile.shared_memory import READ, Buffer, InflightTile, Use
 
 
 def operand_dtype(v: Value) -> DType:
@@ -54,19 +57,32 @@ def _dot(m: Machine, op: OpBase) -> None:
 
 
 @executes("mma.async_dot")
-def _async_dot(m: Machine, op: OpBase) -> None:
-    acc = m.env[op.operands[2]]
+def _async_dot(m: Machine, op: AsyncDotOp) -> None:
+    acc = m.env[op.acc]
     if isinstance(acc, InflightTile):
         acc = acc.value
-    t = op.results[0].type
+    if op.use_acc is not None and not bool(m.env[op.use_acc]):
+        acc = np.zeros_like(acc)
+    t = op.result.type
     assert isinstance(t, InflightType) and isinstance(t.tensor.element, DType)
-    m.env[op.results[0]] = InflightTile(product(m, op, acc, t.tensor.element, "tf32"))
-    m.shared.products.append([m.env[v] for v in op.operands[:2] if isinstance(m.env[v], Buffer)])
+    # What the product reads stays as it is until the wait (anything else is an error), so the sum may be formed now.
+    m.env[op.result] = InflightTile(product(m, op, acc, t.tensor.element, "tf32"))
+    buffers = [m.env[v] for v in (op.a, op.b) if isinstance(m.env[v], Buffer)]
+    uses = [Use(b, READ, "an asynchronous dot", "an async_dot_wait", op.loc).begin() for b in buffers]
+    products = m.in_flight.products
+    job = m.scheduler.post("product", op.loc, after=products[-1].job if products else None)
+    products.append(Product(job, uses))
 
 
 @executes("mma.async_dot_wait")
 def _async_dot_wait(m: Machine, op: OpBase) -> None:
-    m.shared.wait_products(op.attrs["pendings"])
+    products = m.in_flight.products
+    count = all_but(len(products), op.attrs["pendings"])
+    m.scheduler.block(JobsWait([p.job for p in products[:count]], "asynchronous dots", op.loc))
+    for p in products[:count]:
+        for use in p.uses:
+            use.end()
+    del products[:count]
     for v, r in zip(op.operands, op.results, strict=True):
         tile = m.env[v]
         if isinstance(r.type, TensorType):

@@ -1,84 +1,183 @@
-"""Shared memory of one CTA: buffers, views of them, copies and matrix products that are still under way.
+"""Shared memory: allocations, views of them, and who still uses them asynchronously.
 
-A buffer knows of each element whether it was never written, is written, or is the target of a copy under way. Reading
-what a copy still writes is an error; reading what was never written gives poison and a warning.
+An allocation knows of each byte whether it was ever written, and keeps the *uses* under way: copies that still write a
+view, engines (tensor core, TMA) that still read one. A use ends when the program has waited for it, not when the engine
+happens to be done: so that touching a view too early is an error under every schedule that gets there. Reading what was
+never written gives poison, and a warning by whoever reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from mimw.diagnostics import InternalError
+from mimw.diagnostics import Loc, Note
 from mimw.ir.shared_layout import SharedLayout
 from mimw.ir.types import DType
 from mimw.sim.errors import SimulationError
-from mimw.sim.tile.numerics import Array, poison
+from mimw.sim.tile.numerics import Array, numpy_dtype, poison
 
-UNWRITTEN, WRITTEN, IN_FLIGHT = 0, 1, 2
+READ, WRITE = "read", "write"
+
+
+class Allocation:
+    """Bytes of one CTA's shared memory: `raw`, `state` (0: never written) and `uses`. `key` is what made it, alike in all CTAs."""
+
+    __slots__ = ("key", "raw", "state", "uses")
+
+    def __init__(self, shape: tuple[int, ...], d: DType, key: object) -> None:
+        self.raw: Array = np.ascontiguousarray(poison(shape, d)).reshape(-1).view(np.uint8)
+        self.state: Array = np.zeros(len(self.raw), np.uint8)
+        self.uses: list[Use] = []
+        self.key = key
 
 
 class Buffer:
-    """A view of an allocation: `data` and `state` are views of equal shape, `root` is the allocation's own array."""
+    """A view of an allocation: `data` is an array over its bytes."""
 
-    __slots__ = ("data", "name", "root", "state")
+    __slots__ = ("alloc", "data", "name")
 
-    def __init__(self, data: Array, state: Array, root: Array, name: str) -> None:
+    def __init__(self, data: Array, alloc: Allocation, name: str) -> None:
         self.data = data
-        self.state = state
-        self.root = root
+        self.alloc = alloc
         self.name = name
 
     @staticmethod
-    def new(shape: tuple[int, ...], d: DType, name: str) -> Buffer:
+    def new(shape: tuple[int, ...], d: DType, name: str, key: object = None) -> Buffer:
         """A fresh allocation full of poison."""
-        data = poison(shape, d)
-        return Buffer(data, np.zeros(shape, np.uint8), data, name)
+        alloc = Allocation(shape, d, key)
+        return Buffer(alloc.raw.view(numpy_dtype(d)).reshape(shape), alloc, name)
+
+    def state(self) -> Array:
+        """Which bytes were written: the view's shape, and the bytes of an element as last dimension."""
+        return self._over(self.alloc.state, np.dtype(np.uint8), True)
+
+    def _over(self, raw: Array, dtype: np.dtype[Any], split: bool) -> Array:
+        data = self.data
+        offset = data.__array_interface__["data"][0] - self.alloc.raw.__array_interface__["data"][0]
+        if split:
+            return np.ndarray((*data.shape, data.itemsize), dtype, raw, offset, (*data.strides, 1))
+        return np.ndarray(data.shape, dtype, raw, offset, data.strides)
+
+    def moved(self, alloc: Allocation) -> Buffer:
+        """The same view of another CTA's allocation."""
+        return Buffer(self._over(alloc.raw, self.data.dtype, False), alloc, self.name)
 
     def slot(self, index: int) -> Buffer:
         """The view at `index` of the first dimension."""
         if not 0 <= index < len(self.data):
             raise SimulationError("slot-out-of-range", f"slot {index} of {self}, which has {len(self.data)}")
-        return Buffer(self.data[index], self.state[index], self.root, self.name)
+        return Buffer(self.data[index, ...], self.alloc, f"{self.name}[{index}]" if self.name else "")
 
     def transposed(self, order: Sequence[int]) -> Buffer:
         """The view with permuted dimensions."""
-        return Buffer(self.data.transpose(order), self.state.transpose(order), self.root, self.name)
+        return Buffer(self.data.transpose(order), self.alloc, self.name)
 
-    def reinterpreted(self, shape: tuple[int, ...], layout: SharedLayout, start: int) -> Buffer:
-        """The view of the same row-major elements under another shape, `start` elements in; `layout` has plain strides.
+    def box(self, offsets: Sequence[int], shape: Sequence[int]) -> Buffer:
+        """`shape` elements from `offsets`."""
+        for at, n, size in zip(offsets, shape, self.data.shape, strict=True):
+            if at < 0 or at + n > size:
+                have = list(self.data.shape)
+                raise SimulationError("slice-out-of-range", f"{list(shape)} elements from {list(offsets)} of {self}, which has {have}")
+        part = tuple(slice(at, at + n) for at, n in zip(offsets, shape, strict=True))
+        return Buffer(self.data[(*part, ...)], self.alloc, self.name)
 
-        InternalError when it would leave the source, or when the source is not row-major itself.
-        """
+    def reinterpreted(self, shape: tuple[int, ...], d: DType, layout: SharedLayout | None, start: int) -> Buffer:
+        """The view of the same bytes (row-major) as `shape` elements of `d`, `start` of them in; `layout` has plain strides."""
+        if not self.data.flags.c_contiguous:
+            raise SimulationError("reinterpret", f"{self} is not contiguous: it cannot be looked at as {list(shape)} {d}")
+        flat = self.data.reshape(-1).view(numpy_dtype(d))[start:]
+        if layout is None:
+            return Buffer(flat[: int(np.prod(shape))].reshape(shape), self.alloc, self.name)
         steps = [b[0] if b else s for b, s in zip(layout.bases, layout.strides, strict=True)]
-        last = start + sum((n - 1) * step for n, step in zip(shape, steps, strict=True))
-        if not self.data.flags.c_contiguous or last >= self.data.size:
-            raise InternalError(f"{self} of {self.data.shape} is seen as {shape} by strides {steps} from {start}")
-
-        def view(a: Array) -> Array:
-            flat = a.reshape(-1)[start:]
-            strides = [n * flat.itemsize for n in steps]
-            return np.lib.stride_tricks.as_strided(flat, shape, strides)
-
-        return Buffer(view(self.data), view(self.state), self.root, self.name)
+        strides = [n * flat.itemsize for n in steps]
+        return Buffer(np.lib.stride_tricks.as_strided(flat, shape, strides), self.alloc, self.name)
 
     def overlaps(self, other: Buffer) -> bool:
-        """Whether two views have an element in common."""
-        return self.root is other.root and bool(np.shares_memory(self.state, other.state))
+        """Whether two views have a byte in common."""
+        if self.alloc is not other.alloc or not np.may_share_memory(self.data, other.data):
+            return False
+        seen = np.zeros_like(self.alloc.state)
+        one = np.dtype(np.uint8)
+        self._over(seen, one, True)[...] = 1
+        return bool(other._over(seen, one, True).any())
 
     def __str__(self) -> str:
         return self.name or "a buffer"
 
 
-class Copy:
-    """A copy under way: its values land when its group is waited for."""
+class Use:
+    """An engine's use of a view under way. `what` says it in a message (``"an asynchronous dot"``), `remedy` what ends it."""
 
-    __slots__ = ("target", "values")
+    __slots__ = ("buffer", "kind", "loc", "remedy", "what")
 
-    def __init__(self, target: Buffer, values: Array) -> None:
-        self.target = target
-        self.values = values
+    def __init__(self, buffer: Buffer, kind: str, what: str, remedy: str, loc: Loc) -> None:
+        self.buffer = buffer
+        self.kind = kind
+        self.what = what
+        self.remedy = remedy
+        self.loc = loc
+
+    def begin(self) -> Use:
+        """Check that the view is free for it, and register."""
+        if self.kind == READ:
+            check_read(self.buffer)
+        else:
+            check_write(self.buffer)
+        self.buffer.alloc.uses.append(self)
+        return self
+
+    def end(self) -> None:
+        """The program has waited for it (or the engine's own completion is what counts)."""
+        uses = self.buffer.alloc.uses
+        if self in uses:
+            uses.remove(self)
+
+
+def check_read(b: Buffer) -> None:
+    """Raise when a copy under way still writes the view."""
+    for use in b.alloc.uses:
+        if use.kind == WRITE and b.overlaps(use.buffer):
+            raise SimulationError(
+                "read-before-wait",
+                f"{b} is read while {use.what} into it is under way (read before its copy has landed): {use.remedy} is missing",
+                notes=[Note(f"{use.what} was started here", use.loc)],
+            )
+
+
+def check_write(b: Buffer) -> None:
+    """Raise when something under way still uses the view."""
+    for use in b.alloc.uses:
+        if not b.overlaps(use.buffer):
+            continue
+        note = Note(f"{use.what} was started here", use.loc)
+        if use.kind == WRITE:
+            text = f"{b} is written while {use.what} into it is under way: {use.remedy} is missing"
+        else:
+            text = f"{b} is written while {use.what} still reads it: {use.remedy} is missing"
+        raise SimulationError("write-before-wait", text, notes=[note])
+
+
+def read(b: Buffer) -> tuple[Array, bool]:
+    """A copy of a view's elements, and whether some were never written."""
+    if b.alloc.uses:
+        check_read(b)
+    return b.data.copy(), not b.state().all()
+
+
+def write(b: Buffer, values: Array) -> None:
+    """Write a view."""
+    if b.alloc.uses:
+        check_write(b)
+    land(b, values)
+
+
+def land(b: Buffer, values: Array) -> None:
+    """Write a view, whoever uses it."""
+    b.data[...] = values
+    b.state()[...] = 1
 
 
 class InflightTile:
@@ -88,65 +187,3 @@ class InflightTile:
 
     def __init__(self, value: Array) -> None:
         self.value = value
-
-
-class SharedMemory:
-    """What is under way in one CTA."""
-
-    __slots__ = ("groups", "products", "started")
-
-    def __init__(self) -> None:
-        self.started: list[Copy] = []
-        self.groups: list[list[Copy]] = []
-        self.products: list[list[Buffer]] = []
-
-    def read(self, b: Buffer) -> tuple[Array, bool]:
-        """A copy of a view's elements, and whether some were never written."""
-        if (b.state == IN_FLIGHT).any():
-            raise SimulationError(
-                "read-before-wait",
-                f"{b} is read while an asynchronous copy into it is under way: a wait_group is missing",
-            )
-        return b.data.copy(), bool((b.state == UNWRITTEN).any())
-
-    def write(self, b: Buffer, values: Array) -> None:
-        """Write a view."""
-        self.check_write(b)
-        b.data[...] = values
-        b.state[...] = WRITTEN
-
-    def check_write(self, b: Buffer) -> None:
-        """Raise when something under way still uses the view."""
-        if (b.state == IN_FLIGHT).any():
-            raise SimulationError(
-                "write-before-wait", f"{b} is written while an asynchronous copy into it is under way"
-            )
-        for buffers in self.products:
-            if any(b.overlaps(other) for other in buffers):
-                raise SimulationError(
-                    "write-before-wait",
-                    f"{b} is written while an asynchronous dot still reads it: an async_dot_wait is missing",
-                )
-
-    def start_copy(self, target: Buffer, values: Array) -> None:
-        """Start a copy into a view."""
-        self.check_write(target)
-        target.state[...] = IN_FLIGHT
-        self.started.append(Copy(target, values))
-
-    def commit(self) -> None:
-        """Close the group of copies started since the last commit."""
-        self.groups.append(self.started)
-        self.started = []
-
-    def wait_copies(self, pendings: int) -> None:
-        """Land all groups but the youngest `pendings`."""
-        while len(self.groups) > pendings:
-            for copy in self.groups.pop(0):
-                copy.target.data[...] = copy.values
-                copy.target.state[...] = WRITTEN
-
-    def wait_products(self, pendings: int) -> None:
-        """Finish all products but the youngest `pendings`."""
-        if len(self.products) > pendings:
-            del self.products[: len(self.products) - pendings]

@@ -17,14 +17,16 @@ from mimw.sim.ptx.memory import (
     WINDOW_SIZE,
     Access,
 )
-from mimw.sim.ptx.registry import Plain, Step, executes, not_yet
+from mimw.sim.ptx.registry import Decoder, Plain, Step, executes, not_yet
 from mimw.sim.ptx.sim import Sim
 from mimw.sim.ptx.state import UNSIGNED, Ctx, Getter, bits_of, dtype_of
 
 _SPACES = {
     "global": "global", "const": "global", "param": "global", "shared": "shared", "shared::cta": "shared", "local": "local",
-    "param::entry": "global", "shared::cluster": "shared",
+    "param::entry": "global", "shared::cluster": "cluster",
 }  # fmt: skip
+# st.async and red.async: filled by the family that knows the engine.
+ASYNC_STORES: dict[str, Decoder] = {}
 _STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"))
 
 
@@ -63,6 +65,8 @@ def items_of(op: Operand) -> list[Operand]:
 
 def sanitize(s: Sim, access: Access, width: int, store: bool, atomic: bool = False) -> None:
     """Tell the sanitizer of the shared part of an access."""
+    for warp, cta in access.remote:
+        s.clusters.touch_from(warp, cta, s.pc)
     if s.san is None:
         return
     for _, index, positions, shared in access.parts:
@@ -151,7 +155,9 @@ def _ld_param(s: Sim, inst: Inst, mods: list[str]) -> Plain | None:
 
 @executes("st")
 def _st(s: Sim, inst: Inst, mods: list[str]) -> Step:
-    if "async" in mods or "bulk" in mods:
+    if "async" in mods:
+        return ASYNC_STORES["st"](s, inst, mods)
+    if "bulk" in mods:
         raise not_yet(inst.opcode)
     kind, space, count = mods[-1], space_of(mods), vector_of(mods)
     if kind == "b128":
@@ -176,7 +182,7 @@ def _st(s: Sim, inst: Inst, mods: list[str]) -> Step:
 def _cvta(s: Sim, inst: Inst, mods: list[str]) -> Step:
     kind, to = mods[-1], mods[0] == "to"
     space = next((_SPACES[mod] for mod in mods if mod in _SPACES), "global")
-    base = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space, 0)
+    base = {"shared": SHARED_WINDOW, "cluster": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space, 0)
     a, put = s.m.rd(inst.operands[1], kind), s.m.wr(inst.operands[0], kind)
     if kind != "u64" and base:
         raise not_yet(inst.opcode)
@@ -188,7 +194,7 @@ def _cvta(s: Sim, inst: Inst, mods: list[str]) -> Step:
 def _isspacep(s: Sim, inst: Inst, mods: list[str]) -> Step:
     space = _SPACES[mods[0]]
     a, put = s.m.rd(inst.operands[1], "u64"), s.m.wr(inst.operands[0], "pred")
-    windows = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
+    windows = {"shared": SHARED_WINDOW, "cluster": SHARED_WINDOW, "local": LOCAL_WINDOW}
 
     def within(v: Array, base: int) -> Array:
         return (v >= np.uint64(base)) & (v < np.uint64(base + WINDOW_SIZE))
@@ -201,22 +207,3 @@ def _isspacep(s: Sim, inst: Inst, mods: list[str]) -> Step:
             put(x, ~(within(v, SHARED_WINDOW) | within(v, LOCAL_WINDOW)))
 
     return run
-
-
-@executes("mapa")
-def _mapa(s: Sim, inst: Inst, mods: list[str]) -> Step:
-    kind = mods[-1]
-    a, rank, put = s.m.rd(inst.operands[1], kind), s.m.rd(inst.operands[2], "u32"), s.m.wr(inst.operands[0], kind)
-
-    def run(x: Ctx) -> None:
-        if (x.full(rank(x))[x.active()] != 0).any():
-            raise not_yet("mapa to another CTA (clusters of more than one)")
-        put(x, a(x))
-
-    return run
-
-
-@executes("getctarank")
-def _getctarank(s: Sim, inst: Inst, mods: list[str]) -> Step:
-    put, zero = s.m.wr(inst.operands[0], "u32"), np.zeros((1, 1), np.uint32)
-    return lambda x: put(x, zero)

@@ -12,7 +12,8 @@ from mimw.codegen.machine import Imm, Inst, Reg
 from mimw.sim.ptx.errors import SimulationError
 from mimw.sim.ptx.floats import Array
 from mimw.sim.ptx.ops.access import address
-from mimw.sim.ptx.ops.sync import barrier_at, lanes_at
+from mimw.sim.ptx.ops.bulk import bulk_copy
+from mimw.sim.ptx.ops.mbarrier import spots_at
 from mimw.sim.ptx.registry import Plain, Step, executes, not_yet
 from mimw.sim.ptx.sim import Sim
 from mimw.sim.ptx.state import UNSIGNED, Ctx
@@ -20,7 +21,9 @@ from mimw.sim.ptx.state import UNSIGNED, Ctx
 
 @executes("cp")
 def _cp(s: Sim, inst: Inst, mods: list[str]) -> Step:
-    if mods[0] != "async" or mods[1] in ("bulk", "reduce"):
+    if "bulk" in mods:
+        return bulk_copy(s, inst, mods)
+    if mods[0] != "async":
         raise not_yet(inst.opcode)
     if mods[1] == "commit_group":
         return _commit(s)
@@ -57,7 +60,7 @@ def _wait(s: Sim, inst: Inst, everything: bool) -> Plain:
             if everything:
                 s.copy_epoch[warp] += 1
             if s.san is not None and done > 0:
-                s.san.learn(warp, True, done)
+                s.san.learn(warp, s.san.agents.copier(warp), done)
 
     return run
 
@@ -66,14 +69,12 @@ def _mbarrier_arrive(s: Sim, inst: Inst, no_increment: bool) -> Plain:
     addr = address(s, inst.operands[0])
 
     def run(x: Ctx) -> None:
-        for warp, offset, lanes in lanes_at(s, x, addr(x)):
-            bar = barrier_at(s, warp, offset)
-            count = int(lanes.sum())
+        for spot in spots_at(s, x, addr(x), remote=False):
+            count, epoch = int(spot.lanes.sum()), _epoch(s, spot.warp)
             if not no_increment:
-                bar.pending += count
-            epoch = _epoch(s, warp)
-            s.copy_epoch[warp] = epoch + 1
-            s.mbarrier_arrive(warp, offset, bar, count, copies=epoch)
+                spot.bar.pending += count
+            s.copy_epoch[spot.warp] = epoch + 1
+            s.mbarrier_arrive(spot.warp, spot.bar, count, copies=epoch)
 
     return run
 

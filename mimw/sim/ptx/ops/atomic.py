@@ -13,7 +13,7 @@ from mimw.codegen.machine import Inst
 from mimw.sim.ptx import floats, formats
 from mimw.sim.ptx.floats import Array
 from mimw.sim.ptx.memory import gather, scatter
-from mimw.sim.ptx.ops.access import address, items_of, sanitize, space_of, synchronise, vector_of
+from mimw.sim.ptx.ops.access import ASYNC_STORES, address, items_of, sanitize, space_of, synchronise, vector_of
 from mimw.sim.ptx.registry import Step, executes, not_yet
 from mimw.sim.ptx.sim import Sim
 from mimw.sim.ptx.state import UNSIGNED, Ctx, bits_of, dtype_of
@@ -25,7 +25,7 @@ _INTEGER: dict[str, Callable[[Array, Array], Array]] = {
 }  # fmt: skip
 
 
-def _combine(op: str, kind: str) -> Callable[[Array, Array], Array]:
+def combine_of(op: str, kind: str) -> Callable[[Array, Array], Array]:
     """new bits = f(old bits, operand bits), on arrays of unsigned integers."""
     unsigned = UNSIGNED[bits_of(kind)]
     if kind in ("f16", "bf16", "f16x2", "bf16x2") and op in ("add", "min", "max"):
@@ -66,7 +66,7 @@ def _apply_atomic(index: Array, update: Callable[[Array, Array], Array], read: C
 def _atom(s: Sim, inst: Inst, mods: list[str]) -> Step:
     returns = inst.opcode.startswith("atom")
     if "async" in mods:
-        raise not_yet(inst.opcode)
+        return ASYNC_STORES["red"](s, inst, mods)
     kind, space, count = mods[-1], space_of(mods), vector_of(mods)
     op = next(mod for mod in mods if mod in _INTEGER or mod == "cas")
     if kind == "b128":
@@ -77,7 +77,7 @@ def _atom(s: Sim, inst: Inst, mods: list[str]) -> Step:
     sources = [s.m.rd(item, raw) for item in items_of(at[1])]
     swap = s.m.rd(at[2], raw) if op == "cas" else None
     puts = [s.m.wr(item, raw) for item in items_of(inst.operands[0])] if returns else []
-    combine = None if op == "cas" else _combine(op, kind)
+    combine = None if op == "cas" else combine_of(op, kind)
     total, ordered = width * count, not {"acquire", "release", "acq_rel"}.isdisjoint(mods)
 
     def run(x: Ctx) -> None:

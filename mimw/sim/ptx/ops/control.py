@@ -62,7 +62,7 @@ def _nanosleep(s: Sim, inst: Inst, mods: list[str]) -> Step:
     return s.step_aside
 
 
-@executes("setmaxnreg", "prefetch", "prefetchu", "discard", "applypriority", "pmevent", "griddepcontrol")
+@executes("prefetch", "prefetchu", "discard", "applypriority", "pmevent", "griddepcontrol")
 def _nothing(s: Sim, inst: Inst, mods: list[str]) -> Step:
     return lambda x: None
 

@@ -133,7 +133,7 @@ def _complete(s: Sim, warp: int, state: WgmmaState, pending: int) -> None:
         s.m.busy[number] &= ~bit
         s.m.init[number] |= bit
     if s.san is not None:
-        s.san.learn(warp, False, state.done)
+        s.san.learn(warp, s.san.agents.engine(warp), state.done)
 
 
 class _Mma:
@@ -263,9 +263,9 @@ class _Mma:
             )
         flat = addr + int(s.m.cta_of[first]) * s.mem.stride
         if s.san is not None:
-            local = first % s.m.warps_per_cta
             chunks = np.unique(flat // 16) * 16
-            s.san.async_read(np.arange(first, first + 4), chunks, local // 4, s.wgmma_of(first).epoch, s.pc)
+            engine = s.san.agents.engine(first)
+            s.san.async_read(np.arange(first, first + 4), chunks, engine, s.wgmma_of(first).epoch, s.pc)
         raw = s.mem.shared.view(size)[flat // size]
         if kind in ("s8", "u8"):
             return raw.view(np.int8 if kind == "s8" else np.uint8).astype(np.int64)
