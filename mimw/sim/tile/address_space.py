@@ -116,7 +116,9 @@ class AddressSpace:
         access = _Access(np.array([address, last], np.int64), None, dtype.itemsize)
         found = self._locate(access, what)
         if len(found) > 1:
-            raise self._error("out-of-bounds", f"{what} of a block over several arrays", access, np.array([False, True]))
+            raise self._error(
+                "out-of-bounds", f"{what} of a block over several arrays", access, np.array([False, True])
+            )
         region = found[0][0]
         if what == "store" and not region.writable:
             raise SimulationError("read-only", f"store into {region}, which is read-only")

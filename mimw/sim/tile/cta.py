@@ -66,7 +66,9 @@ class Appears:
 
     __slots__ = ("key", "loc", "peer", "table", "what")
 
-    def __init__(self, peer: Cta, table: dict[object, Allocation] | dict[object, BarrierArray], key: object, what: str, loc: Loc) -> None:
+    def __init__(
+        self, peer: Cta, table: dict[object, Allocation] | dict[object, BarrierArray], key: object, what: str, loc: Loc
+    ) -> None:
         self.peer = peer
         self.table = table
         self.key = key

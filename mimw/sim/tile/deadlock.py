@@ -34,7 +34,9 @@ def report(function: Function, agents: list[Agent]) -> SimulationError:
     head = "the one task left waits" if one else f"all {len(waits)} tasks wait"
     text = "\n".join([f"deadlock: {head}, and no copy or product is under way that could help", *lines])
     if not hints:
-        hints.append("each task waits for an arrival that another one makes only after its own wait: look for the cycle")
+        hints.append(
+            "each task waits for an arrival that another one makes only after its own wait: look for the cycle"
+        )
     return SimulationError("deadlock", text, waits[0][1].loc, hint="; ".join(hints))
 
 

@@ -52,7 +52,9 @@ class Descriptor:
 
     __slots__ = ("base", "block", "dtype", "padding", "sizes", "strides")
 
-    def __init__(self, base: int, sizes: Sequence[int], strides: Sequence[int], t: TensorDescType, padding: str) -> None:
+    def __init__(
+        self, base: int, sizes: Sequence[int], strides: Sequence[int], t: TensorDescType, padding: str
+    ) -> None:
         self.base = base
         self.sizes = tuple(int(n) for n in sizes)
         self.strides = tuple(int(n) for n in strides)

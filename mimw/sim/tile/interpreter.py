@@ -29,7 +29,6 @@ from mimw.sim.tile import (
     mma,
     task,
     tensor,
-    tma,
 )
 from mimw.sim.tile.address_space import AddressSpace
 from mimw.sim.tile.cta import Cluster, Cta
@@ -38,7 +37,7 @@ from mimw.sim.tile.descriptor import Descriptor
 from mimw.sim.tile.machine import Machine
 from mimw.sim.tile.numerics import Array, numpy_dtype, to_float
 
-FAMILIES = (arith, async_copy, atomic, barrier, cluster, control, debug, math, memory, mma, task, tensor, tma)
+FAMILIES = (arith, async_copy, atomic, barrier, cluster, control, debug, math, memory, mma, task, tensor)
 
 _TOGETHER = 64  # CTAs that run side by side where the kernel polls memory
 
@@ -81,7 +80,9 @@ def run(
     if len(args) != len(fn.arguments):
         raise TypeError(f"{fn.name} takes {len(fn.arguments)} arguments, not {len(args)}")
     titles = names or [a.name or f"argument {i}" for i, a in enumerate(fn.arguments)]
-    arrays: list[tuple[str, Array]] = [(t, _array(x)) for t, x in zip(titles, args, strict=True) if _array(x) is not None]
+    arrays: list[tuple[str, Array]] = [
+        (t, _array(x)) for t, x in zip(titles, args, strict=True) if _array(x) is not None
+    ]
     space = AddressSpace(arrays)
     values = [_argument(a, x, space) for a, x in zip(fn.arguments, args, strict=True)]
     size = _dim3(grid)
@@ -175,7 +176,7 @@ def _descriptor(a: Argument, t: TensorDescType, x: Any, space: AddressSpace) -> 
     return Descriptor(space.address_of(x.tensor), x.shape, x.strides, t, x.padding)
 
 
-def _argument(a: Argument, x: Any, space: AddressSpace) -> Array:
+def _argument(a: Argument, x: Any, space: AddressSpace) -> Any:
     if isinstance(a.type, PointerType):
         if isinstance(x, np.ndarray):
             return np.array(space.address_of(cast("Array", x)), np.int64)

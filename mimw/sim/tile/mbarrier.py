@@ -72,7 +72,9 @@ class Mbarrier:
         """Bytes of a copy have landed."""
         self.landed += count
         if self.landed - self.expected > _LIMIT:
-            raise SimulationError("barrier-bytes", f"{self.landed} bytes landed on {self}, {self.expected} were expected")
+            raise SimulationError(
+                "barrier-bytes", f"{self.landed} bytes landed on {self}, {self.expected} were expected"
+            )
         self._settle()
 
     def _settle(self) -> None:
@@ -115,7 +117,9 @@ class PhaseWait:
         if b.arrivals == b.count and b.expected != b.landed:
             return f"{b} was told to expect {b.expected} bytes, its copies bring {b.landed}"
         if b.arrivals < b.count and b.landed > b.expected:
-            return f"{b.landed} bytes landed on {b}, but only {b.expected} were expected: barrier_expect_bytes is missing"
+            return (
+                f"{b.landed} bytes landed on {b}, but only {b.expected} were expected: barrier_expect_bytes is missing"
+            )
         if b.phase == 0 and not b.arrivals and not b.landed and self.phase & 1 == 0:
             return f"nothing has ever arrived on {b}: one that waits before the first arrival (a producer for an empty slot) waits for phase 1"
         if 0 < b.arrivals < b.count:
@@ -127,6 +131,8 @@ class NamedBarrier:
     """A hardware barrier of a CTA: `arrived` threads of `count` in the generation under way."""
 
     __slots__ = ("arrived", "count", "generation", "name")
+
+    count: int
 
     def __init__(self, name: str) -> None:
         self.name = name

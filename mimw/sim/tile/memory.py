@@ -116,8 +116,10 @@ def _along(buffer: Buffer, indices: Array, axis: int) -> tuple[Array, ...]:
         text = f"index {int(indices[tuple(at)])} (element {at}) along dimension {axis} of {buffer}, which has {shape[axis]}"
         raise SimulationError("index-out-of-range", text)
     if any(n > size for d, (n, size) in enumerate(zip(indices.shape, shape, strict=True)) if d != axis):
-        raise SimulationError("index-out-of-range", f"indices of shape {list(indices.shape)} for {buffer}, which has {list(shape)}")
-    places = list(np.indices(indices.shape))
+        raise SimulationError(
+            "index-out-of-range", f"indices of shape {list(indices.shape)} for {buffer}, which has {list(shape)}"
+        )
+    places: list[Array] = [np.asarray(i) for i in np.indices(indices.shape)]
     places[axis] = indices
     return tuple(places)
 

@@ -80,14 +80,18 @@ class Buffer:
         for at, n, size in zip(offsets, shape, self.data.shape, strict=True):
             if at < 0 or at + n > size:
                 have = list(self.data.shape)
-                raise SimulationError("slice-out-of-range", f"{list(shape)} elements from {list(offsets)} of {self}, which has {have}")
+                raise SimulationError(
+                    "slice-out-of-range", f"{list(shape)} elements from {list(offsets)} of {self}, which has {have}"
+                )
         part = tuple(slice(at, at + n) for at, n in zip(offsets, shape, strict=True))
         return Buffer(self.data[(*part, ...)], self.alloc, self.name)
 
     def reinterpreted(self, shape: tuple[int, ...], d: DType, layout: SharedLayout | None, start: int) -> Buffer:
         """The view of the same bytes (row-major) as `shape` elements of `d`, `start` of them in; `layout` has plain strides."""
         if not self.data.flags.c_contiguous:
-            raise SimulationError("reinterpret", f"{self} is not contiguous: it cannot be looked at as {list(shape)} {d}")
+            raise SimulationError(
+                "reinterpret", f"{self} is not contiguous: it cannot be looked at as {list(shape)} {d}"
+            )
         flat = self.data.reshape(-1).view(numpy_dtype(d))[start:]
         if layout is None:
             return Buffer(flat[: int(np.prod(shape))].reshape(shape), self.alloc, self.name)

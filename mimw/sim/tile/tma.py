@@ -1,4 +1,4 @@
-"""The TMA engine: blocks through descriptors and contiguous bytes, to and from shared memory.
+"""The TMA engine: what it does once a copy was started. The ops are in `async_copy` and `cluster`.
 
 A load lands and counts its bytes when the scheduler says so; a store reads shared memory at one such moment and writes global memory
 at a later one. Bytes count for the whole block, holes included.
@@ -6,42 +6,21 @@ at a later one. Bytes count for the whole block, holes included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from mimw.ir.core import OpBase, Value
-from mimw.ir.ops.async_copy import BulkLoadOp, BulkStoreOp, MakeDescriptorOp, TmaLoadOp, TmaStoreOp
-from mimw.ir.types import U8
+from mimw.ir.core import OpBase
 from mimw.sim.errors import SimulationError
-from mimw.sim.scheduler import JobsWait
-from mimw.sim.tile.combine import combined
-from mimw.sim.tile.descriptor import Descriptor
-from mimw.sim.tile.in_flight import Store, all_but
+from mimw.sim.tile.in_flight import Store
 from mimw.sim.tile.machine import Machine
 from mimw.sim.tile.mbarrier import Mbarrier
 from mimw.sim.tile.memory import read_buffer
 from mimw.sim.tile.numerics import Array
-from mimw.sim.tile.registry import executes
 from mimw.sim.tile.shared_memory import READ, WRITE, Buffer, Use, land
 
 _COPY = "a TMA copy"
 _STORE = "a TMA store"
-
-
-@executes("async_copy.make_descriptor")
-def _make_descriptor(m: Machine, op: MakeDescriptorOp) -> None:
-    numbers = [int(m.env[v]) for v in op.shape]
-    rank = len(numbers) // 2
-    m.env[op.result] = Descriptor(int(m.env[op.ptr]), numbers[:rank], numbers[rank:], op.type, op.padding)
-
-
-def _coords(m: Machine, values: Sequence[Value]) -> list[int]:
-    return [int(m.env[v]) for v in values]
-
-
-def _on(m: Machine, pred: Value | None) -> bool:
-    return pred is None or bool(m.env[pred])
 
 
 def start_load(
@@ -61,61 +40,15 @@ def start_load(
     m.scheduler.pause()
 
 
-def _own(m: Machine, barrier: Mbarrier) -> Mbarrier:
-    if barrier.array.rank != m.cta.rank:
-        raise SimulationError("remote-barrier", f"a copy into this CTA cannot count on {barrier} of CTA {barrier.array.rank}")
-    return barrier
-
-
-@executes("async_copy.tma_load")
-def _tma_load(m: Machine, op: TmaLoadOp) -> None:
-    if not _on(m, op.pred):
-        return
-    desc: Descriptor = m.env[op.desc]
-    coords = _coords(m, op.coords)
-    buffer: Buffer = m.env[op.dst]
-    barrier = _own(m, m.env[op.barrier])
-    targets = [(buffer, barrier)]
-    if op.multicast is not None:
-        mask, cluster = int(m.env[op.multicast]), m.cta.cluster
-        if not 0 < mask < 1 << len(cluster.ctas):
-            raise SimulationError("multicast-mask", f"multicast to CTAs {mask:#b} of a cluster of {len(cluster.ctas)}")
-        ranks = [r for r in range(len(cluster.ctas)) if mask >> r & 1]
-        targets = [(cluster.buffer_of(buffer, r, op.loc), cluster.barrier_of(barrier, r, op.loc)) for r in ranks]
-    view, place = desc.view(m.memory, coords, "load")
-    start_load(m, op, targets, desc.bytes, lambda: desc.filled(view, place), "TMA load")
-
-
-@executes("async_copy.tma_prefetch")
-def _tma_prefetch(m: Machine, op: OpBase) -> None:
-    return None
-
-
 def flat(b: Buffer, size: int) -> Buffer:
     """The first `size` bytes of a contiguous buffer."""
     if size % 16 or size < 0:
         raise SimulationError("bulk-size", f"a bulk copy of {size} bytes: a multiple of 16 is needed")
     if not b.data.flags.c_contiguous or size > b.data.nbytes:
-        raise SimulationError("bulk-size", f"a bulk copy of {size} bytes does not fit {b} of {b.data.nbytes} contiguous bytes")
+        raise SimulationError(
+            "bulk-size", f"a bulk copy of {size} bytes does not fit {b} of {b.data.nbytes} contiguous bytes"
+        )
     return Buffer(b.data.reshape(-1).view(np.uint8)[:size], b.alloc, b.name)
-
-
-def _aligned(address: int) -> int:
-    if address % 16:
-        raise SimulationError("misaligned", f"a bulk copy at address {address:#x}, which is not a multiple of 16")
-    return address
-
-
-@executes("async_copy.bulk_load")
-def _bulk_load(m: Machine, op: BulkLoadOp) -> None:
-    if not _on(m, op.pred):
-        return
-    size, address = int(m.env[op.bytes]), _aligned(int(m.env[op.ptr]))
-    target = flat(m.env[op.dst], size)
-    barrier = _own(m, m.env[op.barrier])
-
-    source = m.memory.box(address, U8, (size,), (1,), "load") if size else np.zeros(0, np.uint8)
-    start_load(m, op, [(target, barrier)], size, lambda: source, "bulk load")
 
 
 def start_store(m: Machine, op: OpBase, source: Buffer, write: Callable[[Array], None], what: str) -> None:
@@ -132,42 +65,3 @@ def start_store(m: Machine, op: OpBase, source: Buffer, write: Callable[[Array],
     written = m.scheduler.post(f"{what} (write)", op.loc, finish, read)
     m.in_flight.stores.append(Store(read, written, use))
     m.scheduler.pause()
-
-
-@executes("async_copy.tma_store")
-def _tma_store(m: Machine, op: TmaStoreOp) -> None:
-    desc: Descriptor = m.env[op.desc]
-    view, place = desc.view(m.memory, _coords(m, op.coords), "store")
-
-    def write(values: Array) -> None:
-        if view is not None:
-            new = values[place]
-            view[...] = combined(op.reduce, view.copy(), new, desc.dtype) if op.reduce else new
-
-    start_store(m, op, m.env[op.src], write, f"TMA store {op.reduce}".rstrip())
-
-
-@executes("async_copy.bulk_store")
-def _bulk_store(m: Machine, op: BulkStoreOp) -> None:
-    size, address = int(m.env[op.bytes]), _aligned(int(m.env[op.ptr]))
-    source = flat(m.env[op.src], size)
-    target = m.memory.box(address, U8, (size,), (1,), "store") if size else np.zeros(0, np.uint8)
-
-    def write(values: Array) -> None:
-        target[...] = values
-
-    start_store(m, op, source, write, "bulk store")
-
-
-@executes("async_copy.tma_store_wait")
-def _tma_store_wait(m: Machine, op: OpBase) -> None:
-    stores = m.in_flight.stores
-    count = all_but(len(stores), op.attrs["pendings"])
-    whole: bool = op.attrs["whole"]
-    jobs = [s.written if whole else s.read for s in stores[:count]]
-    m.scheduler.block(JobsWait(jobs, "bulk stores", op.loc))
-    for s in stores[:count]:
-        s.use.end()
-    while stores and count and stores[0].written.done:
-        del stores[0]
-        count -= 1
