@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from mimw.ir.conversion import plan_conversion
 from mimw.ir.core import OpBase, Value
-from mimw.ir.layout import Layout
+from mimw.ir.layout import Layout, owner_mask
+from mimw.ir.ops.atomic import AtomicCasOp, AtomicRmwOp
 from mimw.ir.ops.tensor import ConvertLayoutOp, ReduceOp, ScanOp
 from mimw.ir.reduction import ReducePlan, reduce_plan, scan_plan
 from mimw.ir.types import DType, MemDescType, TensorType, element_of
@@ -33,7 +34,26 @@ def scratch_bytes(op: OpBase) -> int:
         if layout is None:
             return 0
         return sum(scan_regions(layout, op.axis, op.reverse, _slot_sizes(op.srcs, layout, op.axis)))
+    if isinstance(op, (AtomicRmwOp, AtomicCasOp)):
+        return atomic_bytes(op)
     return 0
+
+
+def atomic_bytes(op: AtomicRmwOp | AtomicCasOp) -> int:
+    """Bytes that an atomic's results take on their way to other warps that hold copies: one element each; a scalar is such a one."""
+    if not op.result.users:
+        return 0
+    size = element_bits(op.result) // 8
+    if not isinstance(op.result.type, TensorType):
+        return ALIGN
+    layout = op.result.type.layout
+    if layout is None:
+        return 0
+    registers, lanes, warps, _ = owner_mask(layout)
+    if not warps:
+        return 0
+    bits = len(layout.lane) + len(layout.warp) - (lanes.bit_count() + warps.bit_count())
+    return _align((layout.num_regs >> registers.bit_count() << bits) * size)
 
 
 SLOT_ALIGN = 1024

@@ -1,4 +1,8 @@
-"""Atomic read-modify-write on global memory."""
+"""Atomic read-modify-write on global memory.
+
+`scratch` is a byte offset into shared memory, set by the allocation pass (-1: not yet, or none needed): results travel there to
+threads that hold copies of an element.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +41,7 @@ class AtomicRmwOp(Op):
     kind: str = attr(choices=KINDS)
     sem: str = attr_default(default="acq_rel", choices=SEMANTICS)
     scope: str = attr_default(default="gpu", choices=SCOPES)
+    scratch: int = attr_default(default=-1)
     result: Value = result()
 
     def infer(self) -> list[Type]:
@@ -55,6 +60,7 @@ class AtomicCasOp(Op):
     value: Value = operand()
     sem: str = attr_default(default="acq_rel", choices=SEMANTICS)
     scope: str = attr_default(default="gpu", choices=SCOPES)
+    scratch: int = attr_default(default=-1)
     result: Value = result()
 
     def infer(self) -> list[Type]:

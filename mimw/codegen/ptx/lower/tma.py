@@ -90,7 +90,8 @@ def lower_tma_load(ctx: Lowering, op: Any) -> None:
     mask: list[Operand] = []
     many = ""
     if op.multicast is not None:
-        many, mask = ".multicast::cluster", [mask16(ctx, op.multicast)]
+        many = ".multicast::cluster"
+        mask.append(mask16(ctx, op.multicast))
     base = ctx.shared[op.dst].address
     opcode = (
         f"cp.async.bulk.tensor.{len(plan.box)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{many}{hint}"

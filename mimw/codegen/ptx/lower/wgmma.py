@@ -284,7 +284,6 @@ class _Issue:
             return [x for reg in regs for x in b.halves(reg, dtype)]
         return [Lane(dtype, reg) for reg in regs]
 
-
     def _accumulate(self, k: int, clear: bool) -> Operand:
         """scale-d: whether the instruction adds to the accumulator."""
         if k == 0 and not clear and self.use_acc is not None:
