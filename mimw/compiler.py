@@ -17,13 +17,22 @@ from typing import Any
 from mimw.codegen.ptx import assemble
 from mimw.codegen.ptx.emit import emit
 from mimw.codegen.ptx.printer import print_module
-from mimw.diagnostics import CompilationError, InternalError
+from mimw.diagnostics import CompilationError, InternalError, Loc
 from mimw.frontend.trace import Signature, trace
 from mimw.ir.core import Module
 from mimw.ir.printer import print_module as print_ir
-from mimw.ir.types import DType, PointerType
+from mimw.ir.tma import box_plan
+from mimw.ir.types import DType, PointerType, TensorDescType
 from mimw.passes import facts, pipeline
-from mimw.runtime.convention import POINTER, KernelMetadata, Param, layout_params
+from mimw.runtime.convention import (
+    POINTER,
+    TENSOR_MAP,
+    KernelMetadata,
+    LaunchAttributes,
+    Param,
+    descriptor_record,
+    layout_params,
+)
 from mimw.runtime.launch import CompiledKernel
 from mimw.target import Target, get_target
 
@@ -32,10 +41,10 @@ class Options:
     """What a launch may ask of the compiler beside the arguments.
 
     `num_warps` warps a CTA, `num_stages` depth of pipelined loops, `maxnreg` registers a thread (0: the assembler decides), `enable_fp_fusion`
-    contracts a*b+c into one rounding, `debug` keeps device_assert.
+    contracts a*b+c into one rounding, `debug` keeps device_assert, `ctas_per_cga` CTAs of a cluster along x, y, z (the grid counts CTAs).
     """
 
-    __slots__ = ("debug", "enable_fp_fusion", "maxnreg", "num_stages", "num_warps")
+    __slots__ = ("ctas_per_cga", "debug", "enable_fp_fusion", "maxnreg", "num_stages", "num_warps")
 
     def __init__(
         self,
@@ -44,16 +53,18 @@ class Options:
         maxnreg: int = 0,
         enable_fp_fusion: bool = True,
         debug: bool = False,
+        ctas_per_cga: tuple[int, int, int] = (1, 1, 1),
     ) -> None:
         self.num_warps = num_warps
         self.num_stages = num_stages
         self.maxnreg = maxnreg
         self.enable_fp_fusion = enable_fp_fusion
         self.debug = debug
+        self.ctas_per_cga = ctas_per_cga
 
     def key(self) -> tuple[Any, ...]:
         """Everything that changes the code."""
-        return (self.num_warps, self.num_stages, self.maxnreg, self.enable_fp_fusion, self.debug)
+        return (self.num_warps, self.num_stages, self.maxnreg, self.enable_fp_fusion, self.debug, self.ctas_per_cga)
 
 
 class StageTimes:
@@ -92,6 +103,8 @@ def trace_kernel(fn: Callable[..., Any], signature: Signature, options: Options)
     module.function.options["enable_fp_fusion"] = options.enable_fp_fusion
     module.function.options["debug"] = options.debug
     module.function.options["maxnreg"] = options.maxnreg
+    if options.ctas_per_cga != (1, 1, 1):
+        module.function.options["ctas_per_cga"] = options.ctas_per_cga
     return module
 
 
@@ -132,6 +145,7 @@ def compile_module(
 ) -> CompiledKernel:
     """Tile IR to PTX. `asm` receives the stages' texts."""
     fn = module.function
+    check_cluster_support(module, target)
     try:
         with times.stage("passes"):
             pipeline.run(module, target)
@@ -149,17 +163,34 @@ def compile_module(
         raise
     except Exception as error:
         raise InternalError(f"{type(error).__name__}: {error}", fn.loc, _dump(module)) from error
+    params, descriptors = kernel_params(module)
     remarks = [{"kind": kind, "line": loc.line, "text": text} for kind, loc, text in module.remarks]
     meta = KernelMetadata(
         fn.name,
         entry,
         target.name,
-        kernel_params(module),
-        num_warps=fn.num_warps,
+        params,
+        num_warps=int(fn.options.get("total_warps") or fn.num_warps),
         shared_bytes=int(fn.options.get("shared_bytes", 0)),
-        extra={"stages": times.times, "remarks": remarks},
+        attributes=launch_attributes(module),
+        extra={"stages": times.times, "remarks": remarks, "descriptors": descriptors},
     )
     return CompiledKernel(asm, meta)
+
+
+def check_cluster_support(module: Module, target: Target) -> None:
+    """`CompilationError` when a kernel is to run in clusters on a target that has none."""
+    cluster = module.function.options.get("ctas_per_cga", (1, 1, 1))
+    if cluster != (1, 1, 1) and not target.has("cluster"):
+        raise CompilationError(
+            "unsupported", f"{target.name} has no clusters; ctas_per_cga is {cluster}", module.function.loc
+        )
+
+
+def launch_attributes(module: Module) -> LaunchAttributes:
+    """What launches of a kernel ask beside the grid; the text states the size of clusters itself."""
+    cluster = module.function.options.get("ctas_per_cga", (1, 1, 1))
+    return LaunchAttributes(cluster, stated=cluster != (1, 1, 1))
 
 
 def entry_name(name: str) -> str:
@@ -167,18 +198,32 @@ def entry_name(name: str) -> str:
     return "mimw_" + "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
 
 
-def kernel_params(module: Module) -> list[Param]:
-    """The calling convention's parameters of a traced kernel."""
+def kernel_params(module: Module) -> tuple[list[Param], list[dict[str, Any]]]:
+    """The calling convention's parameters of a kernel after all passes, and the records of those that are tensor maps."""
+    function = module.function
     params: list[Param] = []
-    for a in module.function.arguments:
+    descriptors: list[dict[str, Any]] = []
+    for a, value in zip(function.arguments, function.block.args, strict=True):
         if isinstance(a.type, PointerType):
             params.append(Param(a.name, POINTER, 0, dtype=a.type.pointee.name, divisor=a.divisor))
         elif isinstance(a.type, DType):
             params.append(Param(a.name, a.type.name, 0, divisor=a.divisor))
+        elif isinstance(value.type, TensorDescType):
+            params.append(Param(a.name, TENSOR_MAP, 0, dtype=value.type.dtype.name))
+            descriptors.append(_descriptor(a.name, value.type, a.loc or function.loc))
         else:
             raise InternalError(f"argument {a.name} has type {a.type}", a.loc)
     layout_params(params)
-    return params
+    return params, descriptors
+
+
+def _descriptor(name: str, t: TensorDescType, loc: Loc) -> dict[str, Any]:
+    """How the code cuts the blocks of one descriptor argument."""
+    try:
+        plan = box_plan(t.layout, t.block_shape, t.dtype.itemsize)
+    except ValueError as error:
+        raise CompilationError("tensor-descriptor", f"the descriptor {name} cannot be copied by TMA: {error}", loc) from None
+    return descriptor_record(name, t.dtype.name, t.block_shape, plan.box[::-1], plan.swizzle)
 
 
 def assemble_kernel(kernel: CompiledKernel) -> None:

@@ -6,14 +6,14 @@ CPU tensors) in the tile simulator.
 
 Specialisation: a pointer is known by its dtype and whether its address is a multiple of 16 bytes; an integer by its width (i32, i64 beyond 2^31, u64
 beyond 2^63), by whether it is a multiple of 16, and by being 1 (then it is a constant); bool is i1, float is f32, None and constexprs are
-constants.
+constants; a tensor descriptor is known by its dtype and block shape.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from mimw.codegen.ptx.assemble import ptxas_version
 from mimw.compiler import Options, compile_kernel, simulated_kernel
@@ -21,20 +21,22 @@ from mimw.diagnostics import CompilationError, LaunchError
 from mimw.frontend.dependencies import dependencies
 from mimw.frontend.source import KernelFunction
 from mimw.frontend.trace import Arg, Const, Signature
-from mimw.ir.types import DTYPES, I1, I32, I64, U64, DType, PointerType
+from mimw.ir.types import DTYPES, I1, I32, I64, U64, DType, PointerType, TensorDescType
 from mimw.language.core import constexpr
 from mimw.runtime import cache as disk
 from mimw.runtime import driver_api
 from mimw.runtime.arrays import ArrayInfo, ScalarInfo, describe
 from mimw.runtime.convention import KernelMetadata
 from mimw.runtime.launch import CompiledKernel
-from mimw.runtime.launch_errors import caller_loc, check_grid
+from mimw.runtime.launch_errors import caller_loc, check_cluster, check_grid
+from mimw.runtime.tensor_descriptor import TensorDescriptor
 from mimw.target import Target, get_target
 
 POINTER_DIVISOR = 16
 INTEGER_DIVISOR = 16
-_OPTIONS = ("num_warps", "num_stages", "maxnreg", "enable_fp_fusion", "debug")
-_LAUNCH_ONLY = ("stream", "num_ctas", "ctas_per_cga")
+_OPTIONS = ("num_warps", "num_stages", "maxnreg", "enable_fp_fusion", "debug", "ctas_per_cga")
+_LAUNCH_ONLY = ("stream", "num_ctas")
+MAX_CLUSTER = 16
 
 
 def cdiv(a: int, b: int) -> int:
@@ -116,15 +118,14 @@ class Kernel(KernelFunction):
 
     def _options(self, given: dict[str, Any]) -> Options:
         if given.get("num_ctas", 1) != 1:
-            raise self.refuse(
-                "not-yet", "is launched with num_ctas > 1: clusters are not yet supported", hint="leave num_ctas at 1"
-            )
-        if tuple(given.get("ctas_per_cga") or (1, 1, 1)) != (1, 1, 1):
-            raise self.refuse("not-yet", "is launched with ctas_per_cga: clusters are not yet supported")
+            hint = "state the cluster with ctas_per_cga=(x, y, z); the grid then counts CTAs"
+            raise self.refuse("not-yet", "is launched with num_ctas > 1: tiles spread over a cluster are not yet supported", hint)
         chosen = {k: given[k] for k in _OPTIONS if given.get(k) is not None}
         for name in ("num_warps", "num_stages", "maxnreg"):
             if name in chosen and type(chosen[name]) is not int:
                 raise self.refuse("launch-option", f"got {name}={chosen[name]!r}; it takes an integer")
+        if "ctas_per_cga" in chosen:
+            chosen["ctas_per_cga"] = self._cluster(chosen["ctas_per_cga"])
         options = Options(**chosen)
         if options.num_warps not in (1, 2, 4, 8, 16, 32):
             raise self.refuse("launch-option", f"got num_warps={options.num_warps}; it is a power of two from 1 to 32")
@@ -133,6 +134,16 @@ class Kernel(KernelFunction):
         if options.maxnreg and not 24 <= options.maxnreg <= 255:
             raise self.refuse("launch-option", f"got maxnreg={options.maxnreg}; it is from 24 to 255")
         return options
+
+    def _cluster(self, given: Any) -> tuple[int, int, int]:
+        """The option ctas_per_cga as three numbers."""
+        dims: tuple[Any, ...] = tuple(cast("list[Any]", given)) if isinstance(given, (tuple, list)) else (given,)
+        if not 1 <= len(dims) <= 3 or any(type(n) is not int or n < 1 for n in dims):
+            raise self.refuse("launch-option", f"got ctas_per_cga={given!r}; it is one to three positive integers")
+        x, y, z = (*dims, 1, 1)[:3]
+        if x * y * z > MAX_CLUSTER:
+            raise self.refuse("launch-option", f"got ctas_per_cga={given!r}: a cluster has at most {MAX_CLUSTER} CTAs")
+        return x, y, z
 
     # Specialisation
 
@@ -152,6 +163,8 @@ class Kernel(KernelFunction):
                 specs[name] = Const(v)
             elif k[0] == "p":
                 specs[name] = Arg(PointerType(DTYPES[k[1]]), POINTER_DIVISOR if k[2] else 1)
+            elif k[0] == "d":
+                specs[name] = Arg(TensorDescType(k[2], DTYPES[k[1]]))
             else:
                 specs[name] = Arg(DTYPES[k[1]], INTEGER_DIVISOR if k[2] else 1)
         return specs
@@ -235,9 +248,10 @@ class Kernel(KernelFunction):
         options = self._options(given)
         if callable(grid):
             meta = dict(zip(self.parameter_names, values, strict=True))
-            meta.update(num_warps=options.num_warps, num_stages=options.num_stages)
+            meta.update(num_warps=options.num_warps, num_stages=options.num_stages, ctas_per_cga=options.ctas_per_cga)
             grid = grid(meta)
         shape = check_grid(self.name, grid)
+        check_cluster(self.name, shape, options.ctas_per_cga)
         runtime = [(i, v) for i, v in enumerate(values) if not self.constexpr_flags[i]]
         infos = {i: self.describe(i, v) for i, v in runtime if v is not None and not _is_meta(v)}
         device = self._device(infos)
@@ -352,6 +366,8 @@ def _value_key(kernel: Kernel, index: int, v: Any) -> tuple[Any, ...]:
         return ("c", type(v).__name__, v)
     if type(v) is float:  # NumPy's float64 is a float too, and keeps its own type
         return ("s", "f32", False)
+    if isinstance(v, TensorDescriptor):  # the padding is the launch's alone
+        return ("d", v.dtype, v.block_shape)
     info = kernel.describe(index, v)
     if isinstance(info, ArrayInfo):
         return ("p", info.dtype, info.ptr % POINTER_DIVISOR == 0)
@@ -411,8 +427,12 @@ _TYPE_NAMES = {
 def _parse_type(kernel: Kernel, name: str, text: Any) -> Arg | Const:
     if isinstance(text, DType):
         return Arg(text, 1)
+    if isinstance(text, TensorDescriptor):
+        return Arg(TensorDescType(text.block_shape, DTYPES[text.dtype]))
     if not isinstance(text, str):
         return Const(text)
+    if text.startswith(_DESCRIPTOR_HEADS):
+        return _parse_descriptor(kernel, name, text)
     body, _, promise = text.partition(":")
     if body.startswith("="):
         return Const(int(body[1:]))
@@ -431,6 +451,24 @@ def _parse_type(kernel: Kernel, name: str, text: Any) -> Arg | Const:
     if dtype is I1:
         divisor = 1
     return Arg(dtype, divisor)
+
+
+_DESCRIPTOR_HEADS = ("tensor_desc<", "tensordesc<")
+
+
+def _parse_descriptor(kernel: Kernel, name: str, text: str) -> Arg:
+    """A descriptor's type: as in tile IR, ``tensor_desc<128x64xbf16>``, or Triton's ``tensordesc<bf16[128, 64]>``."""
+    body = text.partition("<")[2].removesuffix(">").replace(" ", "")
+    if body.endswith("]"):
+        word, _, sizes = body[:-1].partition("[")
+        dims = sizes.split(",")
+    else:
+        *dims, word = body.split("x")
+    dtype = DTYPES.get(_TYPE_NAMES.get(word, word))
+    if dtype is None or not dims or not all(d.isdigit() and int(d) for d in dims):
+        hint = "a descriptor is written 'tensor_desc<128x64xbf16>'"
+        raise kernel.refuse("launch-signature", f"cannot take the type {text!r} for {name!r}", hint=hint)
+    return Arg(TensorDescType(tuple(map(int, dims)), dtype))
 
 
 def _ptxas_version() -> str:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from mimw.diagnostics import LaunchError
-from mimw.runtime.arrays import ArrayInfo, ScalarInfo, describe
-from mimw.runtime.convention import POINTER, KernelMetadata, Param
+from mimw.runtime.arrays import ArrayInfo, DescriptorInfo, ScalarInfo, describe
+from mimw.runtime.convention import POINTER, TENSOR_MAP, KernelMetadata, Param
 from mimw.runtime.launch_errors import caller_loc
 
 FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
@@ -63,9 +63,14 @@ def argument_device(meta: KernelMetadata, infos: Sequence[ArrayInfo | ScalarInfo
 
 
 def checked_value(kernel: str, param: Param, info: ArrayInfo | ScalarInfo) -> int | float | bool:
-    """The number to pack for an argument; `LaunchError` when it does not suit the parameter."""
+    """The number to pack for an argument; `LaunchError` when it does not suit the parameter.
+
+    For a tensor descriptor it is the address; the tensor map is made of it later; `check_block` looks at its blocks.
+    """
     if param.kind == POINTER:
         return _checked_pointer(kernel, param, info)
+    if param.kind == TENSOR_MAP:
+        return _checked_descriptor(kernel, param, info).ptr
     if not isinstance(info, ScalarInfo):
         _refuse(kernel, param, f"an array of {info.dtype}", "launch-dtype")
     value = info.value
@@ -82,7 +87,25 @@ def checked_value(kernel: str, param: Param, info: ArrayInfo | ScalarInfo) -> in
     return bool(value) if param.kind == "i1" else int(value)
 
 
+def check_block(kernel: str, param: Param, info: ArrayInfo | ScalarInfo, block: tuple[int, ...]) -> None:
+    """`LaunchError` unless the descriptor cuts its tensor into the blocks that the code was compiled for."""
+    found = _checked_descriptor(kernel, param, info).block_shape
+    if found != block:
+        got = f"one with blocks of {list(found)}, but was compiled for blocks of {list(block)}"
+        _refuse(kernel, param, got, "launch-dtype")
+
+
+def _checked_descriptor(kernel: str, param: Param, info: ArrayInfo | ScalarInfo) -> DescriptorInfo:
+    if not isinstance(info, DescriptorInfo):
+        _refuse(kernel, param, f"an array of {info.dtype}" if isinstance(info, ArrayInfo) else f"{info.value!r}", "launch-dtype")
+    if info.dtype != param.dtype:
+        _refuse(kernel, param, f"a tensor descriptor of {info.dtype}", "launch-dtype")
+    return info
+
+
 def _checked_pointer(kernel: str, param: Param, info: ArrayInfo | ScalarInfo) -> int:
+    if isinstance(info, DescriptorInfo):
+        _refuse(kernel, param, "a tensor descriptor", "launch-dtype")
     if not isinstance(info, ArrayInfo):
         _refuse(kernel, param, f"the scalar {info.value!r}", "launch-dtype")
     if param.dtype and info.dtype != param.dtype:

@@ -117,6 +117,37 @@ class ArrayInfo:
         return f"ArrayInfo({where}, {self.dtype}, shape={self.shape}, strides={self.strides}, ptr={self.ptr:#x})"
 
 
+class DescriptorInfo(ArrayInfo):
+    """A tensor descriptor argument: the array that it describes, cut into blocks of `block_shape` elements.
+
+    `shape` and `strides` are the descriptor's; `padding` ("zero" or "nan") is what elements outside of them read as.
+    """
+
+    __slots__ = ("block_shape", "padding")
+
+    def __init__(
+        self,
+        array: ArrayInfo,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        block_shape: tuple[int, ...],
+        padding: str,
+    ) -> None:
+        super().__init__(
+            array.kind,
+            array.ptr,
+            array.dtype,
+            shape,
+            strides,
+            array.device,
+            array.owner,
+            readonly=array.readonly,
+            stream=array.stream,
+        )
+        self.block_shape = block_shape
+        self.padding = padding
+
+
 class ScalarInfo:
     """A scalar argument: its dtype and its value as a Python bool, int or float."""
 
@@ -138,7 +169,7 @@ def describe(arg: Any, stream: int | None = None) -> ArrayInfo | ScalarInfo:
     `stream` is the raw stream that will use the data: DLPack producers make it wait for theirs; without it none waits.
 
     A Python int is i32 where it fits, else i64, else u64; a float is f32; a bool is i1; a NumPy scalar keeps its own
-    dtype. Arrays of no dimensions stay arrays.
+    dtype. Arrays of no dimensions stay arrays. A tensor descriptor says itself what it is.
     """
     kind = type(arg)
     if kind is int:
@@ -149,6 +180,8 @@ def describe(arg: Any, stream: int | None = None) -> ArrayInfo | ScalarInfo:
         return ScalarInfo("i1", arg)
     if hasattr(arg, "data_ptr") and hasattr(arg, "get_device"):
         return _from_torch(arg)
+    if hasattr(arg, "describe_argument"):  # a tensor descriptor
+        return arg.describe_argument(stream)
     if hasattr(arg, "__cuda_array_interface__"):
         return _from_cuda_array_interface(arg)
     if hasattr(arg, "__array_interface__") and hasattr(arg, "dtype"):

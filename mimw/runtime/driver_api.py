@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mimw.runtime.convention import LaunchAttributes
@@ -26,6 +26,7 @@ SHARED_WITHOUT_OPT_IN = 48 * 1024
 # The largest cluster that every device which has clusters can place (the guide, "Thread Block Clusters").
 PORTABLE_CLUSTER = 8
 _JIT_LOG_BYTES = 16 * 1024
+_L2_PROMOTION_128B = 2
 
 _lock = threading.RLock()
 _module: Any = None
@@ -34,6 +35,7 @@ _probe: bool | None = None
 _contexts: dict[int, Any] = {}
 _attributes: dict[tuple[int, str], int] = {}
 _streams: dict[int, Any] = {}
+_encoder: Any = None
 
 
 class DriverError(Exception):
@@ -298,6 +300,59 @@ def allow(function: Function, shared_bytes: int, attributes: LaunchAttributes) -
         if x * y * z > PORTABLE_CLUSTER:
             which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             _check(driver.cuFuncSetAttribute(function.handle, which, 1), "cuFuncSetAttribute")
+
+
+def encode_tensor_map(
+    kind: int,
+    address: int,
+    extents: Sequence[int],
+    strides: Sequence[int],
+    box: Sequence[int],
+    swizzle: int,
+    nan_fill: bool,
+) -> bytes:
+    """The 128 bytes of a TMA tensor map (cuTensorMapEncodeTiled); dimensions innermost first.
+
+    `kind` and `swizzle` are the driver's numbers, `extents` and `box` count elements, `strides` (one fewer) bytes. Not
+    interleaved, no element strides, L2 promotion of 128 bytes.
+    """
+    rank = len(extents)
+    # Memory of our own, for the driver writes to 64-byte aligned places only and the binding's object is not aligned.
+    memory = (ctypes.c_uint8 * 256)()
+    place = (ctypes.addressof(memory) + 127) & -128
+    ones = (ctypes.c_uint32 * rank)(*[1] * rank)
+    status = _tensor_map_encoder()(
+        place,
+        kind,
+        rank,
+        address,
+        (ctypes.c_uint64 * rank)(*extents),
+        (ctypes.c_uint64 * max(1, rank - 1))(*strides),
+        (ctypes.c_uint32 * rank)(*box),
+        ones,
+        0,
+        swizzle,
+        _L2_PROMOTION_128B,
+        int(nan_fill),
+    )
+    if status:
+        text = f"extents {list(extents)}, strides {list(strides)} bytes, box {list(box)}, swizzle {swizzle}, type {kind}"
+        raise make_error(_driver().CUresult(status), "cuTensorMapEncodeTiled", text)
+    return ctypes.string_at(place, 128)
+
+
+def _tensor_map_encoder() -> Callable[..., int]:
+    """The driver's function through ctypes; a stand-in for the driver brings its own."""
+    global _encoder
+    driver = _driver()
+    if _injected:
+        return driver.cuTensorMapEncodeTiled
+    if _encoder is None:
+        found = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled
+        pointer, number = ctypes.c_void_p, ctypes.c_int
+        found.argtypes = [pointer, number, ctypes.c_uint32, *[pointer] * 5, *[number] * 4]
+        _encoder = found
+    return _encoder
 
 
 LaunchCall = Callable[[int, int, int, Any, int], None]

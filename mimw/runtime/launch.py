@@ -7,7 +7,7 @@ Must not know IR, the language, or how a kernel was compiled.
 A launch goes one of two ways. The *checked* way describes every argument, compares it with the compiled signature,
 loads the kernel where that has not been done, and launches; it takes any array. When all arrays are torch's, it leaves
 a `_Launcher` for their device, and the next launch takes the *quick* way: the same checks by identity (the torch dtype
-object, the device number, the promised alignment, the scalar's type), one `struct` pack into a buffer that the thread
+object, the device number, the promised alignment, the scalar's type, a descriptor's blocks), one `struct` pack into a buffer that the thread
 keeps, one driver call. Whatever the quick way does not like, it hands back to the checked way, which finds the words.
 """
 
@@ -21,11 +21,20 @@ from typing import Any
 
 from mimw.diagnostics import InternalError, LaunchError
 from mimw.runtime import driver_api
-from mimw.runtime.arguments import FLOATS, argument_device, checked_value, describe_arguments
-from mimw.runtime.arrays import ArrayInfo, ScalarInfo, describe
-from mimw.runtime.convention import POINTER, KernelMetadata, Param, buffer_size, struct_format
+from mimw.runtime.arguments import FLOATS, argument_device, check_block, checked_value, describe_arguments
+from mimw.runtime.arrays import ArrayInfo, DescriptorInfo, ScalarInfo, describe
+from mimw.runtime.convention import (
+    MAP_ALIGN,
+    POINTER,
+    TENSOR_MAP,
+    KernelMetadata,
+    Param,
+    buffer_size,
+    struct_format,
+)
 from mimw.runtime.driver_api import DriverError, Function
 from mimw.runtime.launch_errors import Grid, caller_loc, check_cluster, check_grid, explain_driver_error
+from mimw.runtime.tensor_descriptor import MapSpec, TensorDescriptor, encode_map, map_specs
 from mimw.target import get_target
 
 # Errors that the driver gives when the function's context is not the thread's current one.
@@ -50,7 +59,17 @@ class CompiledKernel:
     Loaded code stays loaded.
     """
 
-    __slots__ = ("_first_pointer", "_functions", "_latest", "_launchers", "_lock", "_packer", "asm", "metadata")
+    __slots__ = (
+        "_first_array",
+        "_functions",
+        "_latest",
+        "_launchers",
+        "_lock",
+        "_packer",
+        "asm",
+        "map_specs",
+        "metadata",
+    )
 
     def __init__(self, asm: dict[str, str | bytes], metadata: KernelMetadata) -> None:
         self.asm = asm
@@ -60,8 +79,10 @@ class CompiledKernel:
         self._launchers: dict[int, _Launcher] = {}
         self._latest: _Launcher | None = None
         self._lock = threading.Lock()
-        pointers = [i for i, p in enumerate(metadata.params) if p.kind == POINTER]
-        self._first_pointer = pointers[0] if pointers else -1
+        # Index of each parameter that is a tensor map -> what the code asks of it.
+        self.map_specs: dict[int, MapSpec] = map_specs(metadata)
+        arrays = [i for i, p in enumerate(metadata.params) if p.kind in (POINTER, TENSOR_MAP)]
+        self._first_array = arrays[0] if arrays else -1
 
     @property
     def name(self) -> str:
@@ -92,7 +113,7 @@ class CompiledKernel:
     def _launch_elsewhere(self, grid: Grid, args: Sequence[Any], stream: Any, device: int) -> CompiledKernel:
         """What the launcher of `device` does not take: perhaps that of the arguments' device does."""
         try:
-            launcher = self._launchers[args[self._first_pointer].get_device()]
+            launcher = self._launchers[args[self._first_array].get_device()]
         except (AttributeError, IndexError, KeyError, TypeError):
             return self._launch_checked(grid, args, stream)
         if launcher._device == device:
@@ -108,6 +129,8 @@ class CompiledKernel:
         device = argument_device(meta, infos)
         for param, info in zip(meta.params, infos, strict=True):
             checked_value(meta.name, param, info)
+        for i, spec in self.map_specs.items():
+            check_block(meta.name, meta.params[i], infos[i], spec.block)
         check_cluster(meta.name, grid, meta.attributes.cluster)
         if 0 in grid:
             return self
@@ -118,7 +141,7 @@ class CompiledKernel:
             function = self.load(device)
             raw = choose_stream(stream, infos, device)
             infos = _await_producers(args, infos, device, raw)
-            values = [checked_value(meta.name, p, info) for p, info in zip(meta.params, infos, strict=True)]
+            values = self._packed_values(infos)
             slot = _Slot(self, function)
             self._packer.pack_into(slot.buffer, 0, *values)
             handle = driver_api.stream_handle(raw)
@@ -130,6 +153,16 @@ class CompiledKernel:
         if _is_quick(meta.params, args) and device not in self._launchers:
             self._latest = self._launchers[device] = _Launcher(self, function, args)
         return self
+
+    def _packed_values(self, infos: Sequence[ArrayInfo | ScalarInfo]) -> list[Any]:
+        """What the packer takes: numbers, and tensor maps as bytes."""
+        meta = self.metadata
+        values: list[Any] = [checked_value(meta.name, p, info) for p, info in zip(meta.params, infos, strict=True)]
+        for i, spec in self.map_specs.items():
+            info = infos[i]
+            assert isinstance(info, DescriptorInfo)  # checked_value has looked
+            values[i] = encode_map(spec, info.ptr, info.shape, info.strides, info.padding)
+        return values
 
     def load(self, device: int) -> Function:
         """The kernel on a device, loaded now if it was not. `LaunchError` when the device cannot run it."""
@@ -181,9 +214,12 @@ class _Slot:
 
     def __init__(self, kernel: CompiledKernel, function: Function) -> None:
         meta = kernel.metadata
-        self.buffer = bytearray(max(1, buffer_size(meta.params)))
-        view = (ctypes.c_char * len(self.buffer)).from_buffer(self.buffer)
-        base = ctypes.addressof(view)
+        size = max(1, buffer_size(meta.params))
+        memory = bytearray(size + MAP_ALIGN)
+        view = (ctypes.c_char * len(memory)).from_buffer(memory)
+        start = -ctypes.addressof(view) % MAP_ALIGN
+        self.buffer = memoryview(memory)[start : start + size]
+        base = ctypes.addressof(view) + start
         pointers = (ctypes.c_void_p * max(1, len(meta.params)))(*(base + p.offset for p in meta.params))
         self._keep = (view, pointers)
         self.params = ctypes.addressof(pointers)
@@ -207,6 +243,7 @@ class _Launcher:
         "_function",
         "_kernel",
         "_local",
+        "_maps",
         "_multiples",
         "_pack",
         "_pointers",
@@ -224,8 +261,10 @@ class _Launcher:
         self._cluster = None if cluster == (1, 1, 1) else cluster
         # An untyped pointer takes any dtype: its entry has none to compare with.
         self._pointers = [(i, args[i].dtype if p.dtype else None, p.divisor) for i, p in params if p.kind == POINTER]
-        self._scalars = [(i, _quick_type(p.kind)) for i, p in params if p.kind != POINTER]
-        self._multiples = [(i, p.divisor) for i, p in params if p.kind != POINTER and p.divisor > 1]
+        self._maps = list(kernel.map_specs.items())
+        scalars = [(i, p) for i, p in params if p.kind not in (POINTER, TENSOR_MAP)]
+        self._scalars = [(i, _quick_type(p.kind)) for i, p in scalars]
+        self._multiples = [(i, p.divisor) for i, p in scalars if p.divisor > 1]
         self._pack = kernel._packer.pack_into
         self._local = _Local()
         self._stream = driver_api.raw_stream_getter()
@@ -233,6 +272,8 @@ class _Launcher:
     def __call__(self, grid: Grid, args: Sequence[Any], stream: Any) -> CompiledKernel:
         global _last_launch
         device = self._device
+        if self._maps and 0 in grid:  # no map is made of an empty tensor
+            return self._kernel._launch_elsewhere(grid, args, stream, device)
         values = list(args)
         slot = self._local.slot or self._make_slot()
         try:
@@ -245,6 +286,16 @@ class _Launcher:
                     or pointer % divisor
                 ):
                     return self._kernel._launch_elsewhere(grid, args, stream, device)
+            for i, spec in self._maps:
+                tensor = args[i]
+                if (
+                    type(tensor) is not TensorDescriptor
+                    or tensor.block_shape != spec.block
+                    or tensor.dtype != spec.dtype
+                    or tensor.device != device
+                ):
+                    return self._kernel._launch_elsewhere(grid, args, stream, device)
+                values[i] = tensor.tensor_map(spec)
             for i, kind in self._scalars:
                 if type(args[i]) is not kind:
                     return self._kernel._launch_elsewhere(grid, args, stream, device)
@@ -252,7 +303,7 @@ class _Launcher:
                 if args[i] % divisor:
                     return self._kernel._launch_elsewhere(grid, args, stream, device)
             self._pack(slot.buffer, 0, *values)
-        except (AttributeError, IndexError, TypeError, OverflowError, RuntimeError, struct.error):
+        except (AttributeError, IndexError, TypeError, OverflowError, RuntimeError, struct.error, DriverError):
             return self._kernel._launch_elsewhere(grid, args, stream, device)
         if self._cluster is not None:
             check_cluster(self._kernel.name, grid, self._cluster)
@@ -287,8 +338,9 @@ class _Launcher:
 
 def _is_quick(params: list[Param], args: Sequence[Any]) -> bool:
     """Whether a later launch with such arguments may go the quick way: torch arrays only, no scalar to convert."""
-    pointers = [arg for p, arg in zip(params, args, strict=True) if p.kind == POINTER]
-    return bool(pointers) and all(hasattr(a, "data_ptr") for a in pointers) and all(p.kind != "bf16" for p in params)
+    arrays = [arg for p, arg in zip(params, args, strict=True) if p.kind == POINTER]
+    arrays += [arg.base for p, arg in zip(params, args, strict=True) if p.kind == TENSOR_MAP]
+    return bool(arrays) and all(hasattr(a, "data_ptr") for a in arrays) and all(p.kind != "bf16" for p in params)
 
 
 def _quick_type(kind: str) -> type:
@@ -328,7 +380,8 @@ def _await_producers(
     """Order the launch after what other libraries have still to do on the arrays; returns the infos to launch with."""
     out: list[ArrayInfo | ScalarInfo] = []
     for arg, info in zip(args, infos, strict=True):
-        if isinstance(info, ArrayInfo) and info.owner is not arg:
+        source = arg.base if isinstance(info, DescriptorInfo) else arg
+        if isinstance(info, ArrayInfo) and info.owner is not source:
             info = describe(arg, raw)  # DLPack: asked again with a stream, the producer waits
         elif isinstance(info, ArrayInfo) and info.stream is not None and info.stream != raw:
             driver_api.wait_for_stream(device, raw, info.stream)
