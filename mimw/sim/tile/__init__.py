@@ -1,7 +1,8 @@
 """The tile simulator. `run` executes a module; importing this package loads NumPy."""
 
 from mimw.sim.errors import SimulationError
+from mimw.sim.tile.descriptor import TensorDescriptor
 from mimw.sim.tile.host import run_on_host
 from mimw.sim.tile.interpreter import SimResult, run
 
-__all__ = ["SimResult", "SimulationError", "run", "run_on_host"]
+__all__ = ["SimResult", "SimulationError", "TensorDescriptor", "run", "run_on_host"]

@@ -69,12 +69,12 @@ class Descriptor:
             raise _bad(f"{len(self.sizes)} sizes and {len(self.strides)} strides for blocks of {list(self.block)}")
         if any(n < 1 for n in self.sizes):
             raise _bad(f"sizes {list(self.sizes)}: none may be below 1")
-        if self.strides[-1] != 1:
+        if self.strides[-1] != 1 and self.sizes[-1] > 1:
             raise _bad(f"the last stride is {self.strides[-1]}, not 1")
         if self.base % 16:
             raise _bad(f"the tensor's address {self.base:#x} is not a multiple of 16")
         for d, stride in enumerate(self.strides[:-1]):
-            if stride < 0 or stride * size % 16:
+            if self.sizes[d] > 1 and (stride < 0 or stride * size % 16):
                 raise _bad(f"stride {d} is {stride * size} bytes, not a multiple of 16")
         if self.block[-1] * size % 16:
             raise _bad(f"the block's innermost extent is {self.block[-1] * size} bytes, not a multiple of 16")

@@ -10,6 +10,7 @@ import numpy as np
 
 from mimw.ir.core import Module
 from mimw.ir.types import DTYPES
+from mimw.sim.tile.descriptor import TensorDescriptor
 from mimw.sim.tile.interpreter import SimResult, run
 from mimw.sim.tile.numerics import Array, numpy_dtype
 
@@ -28,6 +29,13 @@ class HostArray(Protocol):
     owner: Any
 
 
+class HostBlocks(HostArray, Protocol):
+    """A tensor descriptor over an array in host memory: `shape` and `strides` are the descriptor's."""
+
+    block_shape: tuple[int, ...]
+    padding: str
+
+
 class HostScalar(Protocol):
     """A number."""
 
@@ -36,17 +44,23 @@ class HostScalar(Protocol):
 
 def run_on_host(
     module: Module,
-    args: Sequence[HostArray | HostScalar],
+    args: Sequence[HostArray | HostBlocks | HostScalar],
     grid: tuple[int, ...],
     *,
     seed: int = 0,
     names: Sequence[str] | None = None,
+    cluster: tuple[int, ...] | None = None,
+    trace: bool = False,
 ) -> SimResult:
     """Execute a kernel on host memory in place; `args` fit the kernel's arguments in order. See `run`."""
-    values: list[Any] = []
-    for a in args:
-        values.append(as_array(cast("HostArray", a)) if hasattr(a, "ptr") else cast("HostScalar", a).value)
-    return run(module, values, grid, seed=seed, names=names)
+    return run(module, [_value(a) for a in args], grid, seed=seed, names=names, cluster=cluster, trace=trace)
+
+
+def _value(a: HostArray | HostBlocks | HostScalar) -> Any:
+    if hasattr(a, "block_shape"):
+        b = cast("HostBlocks", a)
+        return TensorDescriptor(as_array(b), b.block_shape, b.shape, b.strides, b.padding)
+    return as_array(cast("HostArray", a)) if hasattr(a, "ptr") else cast("HostScalar", a).value
 
 
 def as_array(a: HostArray) -> Array:
