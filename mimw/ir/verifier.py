@@ -23,7 +23,7 @@ from __future__ import annotations
 from mimw.diagnostics import InternalError
 from mimw.ir.core import Block, Function, Module, OpBase, Value
 from mimw.ir.opdef import Op, OpSpec
-from mimw.ir.types import I1, InflightType, MemDescType, TensorType, Type, element_of
+from mimw.ir.types import I1, InflightType, MemDescType, TensorDescType, TensorType, Type, element_of
 
 _LOOPS = ("control.for", "control.while")
 _COMBINES = ("tensor.reduce", "tensor.scan")
@@ -168,6 +168,8 @@ def strip_layout(t: Type) -> Type:
         return t if t.layout is None else MemDescType(t.shape, t.dtype, t.space, None, t.alloc_shape)
     if isinstance(t, InflightType):
         return t if t.tensor.layout is None else InflightType(t.tensor.with_layout(None))
+    if isinstance(t, TensorDescType):
+        return t if t.layout is None else TensorDescType(t.block_shape, t.dtype)
     return t
 
 

@@ -15,11 +15,13 @@ from mimw.passes import (
     canonicalize,
     carried_tiles,
     fusion,
+    memdesc_layout,
     pipelining,
     shapes_through_memory,
     shared_allocation,
     stage_dot,
     sync_insertion,
+    task_partition,
     tidy,
 )
 from mimw.passes.layout_inference import check, infer
@@ -44,8 +46,10 @@ PASSES: tuple[Pass, ...] = (
     carried_tiles,  # loops carry steps, not tiles of pointers: fewer registers, and addresses keep their structure
     canonicalize,  # again, over what that left
     fusion,  # before anything looks at rounding: every engine then rounds alike
+    task_partition,  # after the last pass that merges equal ops: tasks compute their own scalars from here on
     shapes_through_memory,  # reshapes that are no renaming become buffers before layouts are chosen
     stage_dot,  # products become explicit buffers and instructions, which layouts and pipelining need to see
+    memdesc_layout,  # when all buffers are there; inference prices accesses by where the elements lie
     infer,  # every tile gets its layout, conversions become ops
     pipelining,  # needs the loads' layouts to know how wide a copy is; before allocation, since it makes rings of buffers
     tidy,  # pipelining leaves carried values behind that only the copies needed

@@ -2,30 +2,38 @@
 
 Buffers (`memory.local_alloc`) live from their allocation to the last op that touches them or a view of them; scratch (`ir.scratch`) lives
 during its op. Things that are alive at different times share bytes. A buffer that is read by an asynchronous product stays alive until a wait
-that leaves none pending. Writes the attributes `offset` and `scratch`, and `options["shared_bytes"]` of the function.
+that leaves none pending. mbarriers live for the whole kernel, buffers that TMA or another CTA reaches too: the end of such copies is not seen here.
+
+Tasks run at the same time, and all but the default one until the end: what two of them reach lives from the partition on, and what belongs to one of
+them alone lies apart from what the others have. Only inside one task bytes are used again.
+
+Writes the attributes `offset` and `scratch`, and `options["shared_bytes"]` of the function.
 """
 
 from __future__ import annotations
 
-from mimw.diagnostics import CompilationError
+from mimw.diagnostics import CompilationError, Note
 from mimw.ir.core import Function, Module, OpBase, Value
+from mimw.ir.ops.barrier import BarrierAllocOp
 from mimw.ir.ops.control import ForOp, WhileOp
 from mimw.ir.ops.memory import LocalAllocOp
 from mimw.ir.ops.mma import AsyncDotOp, AsyncDotWaitOp
 from mimw.ir.scratch import scratch_bytes
 from mimw.ir.types import MemDescType
+from mimw.passes.tasks import TaskMap
 from mimw.target import Target
 
 NAME = "shared-allocation"
 
 
 class _Piece:
-    """Bytes that are needed from op `start` to op `end` (positions in program order)."""
+    """Bytes that are needed from op `start` to op `end` (positions in program order) by task `task` (0: the default task's line)."""
 
-    __slots__ = ("align", "end", "offset", "op", "size", "start")
+    __slots__ = ("align", "end", "offset", "op", "size", "start", "task")
 
-    def __init__(self, op: OpBase, size: int, align: int, start: int, end: int) -> None:
+    def __init__(self, op: OpBase, size: int, align: int, start: int, end: int, task: int = 0) -> None:
         self.op = op
+        self.task = task
         self.size = size
         self.align = align
         self.start = start
@@ -36,10 +44,10 @@ class _Piece:
 def run(module: Module, target: Target) -> None:
     """Give every buffer and scratch its offset; refuse kernels that need more than the target has."""
     fn = module.function
-    pieces = _collect(fn)
-    total = _place(pieces)
+    pieces, fork = _collect(fn)
+    total = _place(pieces, fork)
     for p in pieces:
-        p.op.attrs["offset" if isinstance(p.op, LocalAllocOp) else "scratch"] = p.offset
+        p.op.attrs["offset" if isinstance(p.op, (LocalAllocOp, BarrierAllocOp)) else "scratch"] = p.offset
     fn.options["shared_bytes"] = total
     if total > target.max_shared_bytes:
         biggest = max(pieces, key=lambda p: p.size)
@@ -47,6 +55,11 @@ def run(module: Module, target: Target) -> None:
             "shared-memory",
             f"kernel {fn.name} needs {total} bytes of shared memory; {target.name} has {target.max_shared_bytes}",
             biggest.op.loc,
+            notes=[
+                Note(f"{p.size} bytes for {p.op.name}", p.op.loc)
+                for p in sorted(pieces, key=lambda p: -p.size)[1:4]
+                if p.size * 16 >= total
+            ],
             hint="make the tiles or num_stages smaller; the largest piece is at this line "
             f"({biggest.size} bytes for {biggest.op.name})",
         )
@@ -72,11 +85,23 @@ def slot_bytes(t: MemDescType) -> int:
     return (size + BUFFER_ALIGN - 1) // BUFFER_ALIGN * BUFFER_ALIGN
 
 
+_REACHED_BY_OTHERS = frozenset(
+    (
+        "async_copy.tma_load",
+        "async_copy.tma_store",
+        "async_copy.bulk_load",
+        "async_copy.bulk_store",
+        "cluster.remote_store",
+        "cluster.async_remote_store",
+        "cluster.async_remote_copy",
+    )
+)
 BUFFER_ALIGN = 1024
 """Every buffer starts at a multiple of the longest swizzle period (128-byte swizzle: 8 rows of 128 bytes)."""
 
 
-def _collect(fn: Function) -> list[_Piece]:
+def _collect(fn: Function) -> tuple[list[_Piece], int]:
+    """All pieces, and the position at which the tasks start (past the end without tasks)."""
     positions: dict[OpBase, int] = {}
     ends: dict[OpBase, int] = {}
     order: list[OpBase] = []
@@ -90,34 +115,56 @@ def _collect(fn: Function) -> list[_Piece]:
             ends[op] = len(order) - 1
 
     number(fn.block.ops)
+    tasks = TaskMap(fn)
+    fork = positions[tasks.partition] if tasks.partition is not None else len(order) + 1
     pieces: list[_Piece] = []
     for op in order:
         at = positions[op]
-        if isinstance(op, LocalAllocOp):
-            end = _last_use(op.result, op, positions, ends, order)
-            pieces.append(_Piece(op, buffer_bytes(op.type), BUFFER_ALIGN, at, end))
+        task = tasks.of(op.parent)
+        if isinstance(op, BarrierAllocOp):
+            pieces.append(_Piece(op, 8 * max(1, op.type.count), 16, 0, len(order)))
+        elif isinstance(op, LocalAllocOp):
+            users = _users(op.result)
+            end = _last_use(op, users, positions, ends, order)
+            if any(user.name in _REACHED_BY_OTHERS for user in users):
+                at, end = 0, len(order)
+            elif any(tasks.of(user.parent) != task for user in users):
+                end = len(order)
+            align = BUFFER_ALIGN if op.type.layout is not None else 16
+            pieces.append(_Piece(op, buffer_bytes(op.type), align, at, end, task))
         else:
             size = scratch_bytes(op)
             if size:
-                pieces.append(_Piece(op, size, 16, at, ends[op]))
-    return pieces
+                pieces.append(_Piece(op, size, 16, at, ends[op], task))
+    return pieces, fork
 
 
-def _last_use(
-    buffer: Value, alloc: OpBase, positions: dict[OpBase, int], ends: dict[OpBase, int], order: list[OpBase]
-) -> int:
-    """The position of the last op that may touch the buffer, views and loops and pending products included."""
-    last = positions[alloc]
+def _users(buffer: Value) -> list[OpBase]:
+    """All ops that may touch a buffer, through views and loops too."""
+    found: dict[OpBase, None] = {}
+    seen = {buffer}
     todo = [buffer]
     while todo:
         for user in todo.pop().users:
-            end = ends[user]
-            if isinstance(user, AsyncDotOp):
-                end = max(end, _product_end(user, positions, order))
-            last = max(last, _leave_loops(user, alloc, end, ends))
-            todo.extend(r for r in user.results if isinstance(r.type, MemDescType))
+            found[user] = None
+            more = [r for r in user.results if isinstance(r.type, MemDescType)]
             for region in user.regions:
-                todo.extend(a for a in region.block.args if isinstance(a.type, MemDescType))
+                more += [a for a in region.block.args if isinstance(a.type, MemDescType)]
+            todo += [v for v in more if v not in seen]
+            seen.update(more)
+    return list(found)
+
+
+def _last_use(
+    alloc: OpBase, users: list[OpBase], positions: dict[OpBase, int], ends: dict[OpBase, int], order: list[OpBase]
+) -> int:
+    """The position of the last op that may touch the buffer, loops and pending products included."""
+    last = positions[alloc]
+    for user in users:
+        end = ends[user]
+        if isinstance(user, AsyncDotOp):
+            end = max(end, _product_end(user, positions, order))
+        last = max(last, _leave_loops(user, alloc, end, ends))
     return last
 
 
@@ -143,13 +190,23 @@ def _product_end(dot: OpBase, positions: dict[OpBase, int], order: list[OpBase])
     return len(order)
 
 
-def _place(pieces: list[_Piece]) -> int:
+def _meet(p: _Piece, q: _Piece, fork: int) -> bool:
+    """Whether two pieces may be alive at once."""
+    if p.task == q.task:
+        return q.start <= p.end and p.start <= q.end
+    if p.task and q.task:
+        return True
+    line, other = (p, q) if not p.task else (q, p)
+    return line.end >= fork or other.end < fork  # the line of the default task goes on beside the others
+
+
+def _place(pieces: list[_Piece], fork: int) -> int:
     """First fit, largest first: no two pieces that are alive at once overlap. Returns the bytes needed."""
     placed: list[_Piece] = []
     total = 0
     for p in sorted(pieces, key=lambda p: (-p.align, -p.size, p.start)):
         busy = sorted(
-            ((q.offset, q.offset + q.size) for q in placed if q.start <= p.end and p.start <= q.end), key=lambda x: x[0]
+            ((q.offset, q.offset + q.size) for q in placed if _meet(p, q, fork)), key=lambda x: x[0]
         )
         at = 0
         for lo, hi in busy:
