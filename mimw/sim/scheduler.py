@@ -171,6 +171,11 @@ class Scheduler:
         self.agents.append(agent)
         return agent
 
+    def rename(self, name: str) -> None:
+        """Another name for the current agent."""
+        assert self.current is not None
+        self.current.name = name
+
     def run(self, name: str, body: Callable[[], None], on_end: Callable[[], None] | None = None) -> None:
         """Run `body` as the first agent on this thread, and all others that are added, until all are done and no job is
         left. Raises what the first agent that failed has raised."""

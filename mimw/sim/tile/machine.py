@@ -116,9 +116,8 @@ class Machine:
     @property
     def agent_name(self) -> str:
         """What the scheduler calls it."""
-        several = len(self.cta.cluster.ctas) > 1
-        task = f"task {self.task!r}" if self.task else "the kernel"
-        return f"{task} of CTA {self.pid}" if several or not self.task else task
+        what = f"task {self.task!r}" if self.task else "the kernel"
+        return what if self.grid == (1, 1, 1) else f"{what} of CTA {self.pid}"
 
     def run_body(self, block: Block) -> None:
         """Run a task's body, or the kernel's, to its end."""
