@@ -102,6 +102,10 @@ class Waiting:
         self.wgmma: dict[int, WgmmaState] = {}
         self.copy_epoch: dict[int, int] = {}
         self.unfenced: list[MBarrier] = []
+        self.barrier_epochs: dict[tuple[int, int], int] = {}
+        self.registers: dict[int, int] = {}
+        self.free_registers: dict[int, int] = {}
+        self.hungry: dict[int, set[int]] = {}
         self.engine = Engine()
         self.engine.moved = self.wake
         self.clusters = Clusters(self)
@@ -157,8 +161,8 @@ class Waiting:
             bar.clocks = merge(bar.clocks, self.san.release(warp))
         if waits:
             bar.waiting.append(warp)
-            reason = f"waits at barrier {ident} (count {threads or 'all'}"
-            self.park(warp, self.pcs[warp] < DEAD, lambda: f"{reason}; {32 * len(bar.arrived)} threads have come)")
+            reason = f"waits at barrier {ident} (count {threads or 'all'})"
+            self.park(warp, self.pcs[warp] < DEAD, lambda: f"{reason}: {32 * len(bar.arrived)} threads have come")
         self._try_complete(cta, ident)
 
     def _exited(self, cta: int) -> list[int]:

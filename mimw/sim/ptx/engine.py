@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mimw.sim.ptx.errors import SimulationError
-
 
 class Job:
     """One copy in flight: issued at `pc` by a thread; `parts` are left to do; `reads` of them read shared memory.
@@ -65,28 +63,19 @@ class Engine:
         """Start a job."""
         self.jobs.append(job)
 
-    def advance(self, rng: Any) -> None:
-        """Run one part of one job (`rng`: of any; None: of the oldest). There must be one."""
-        at = int(rng.integers(len(self.jobs))) if rng is not None else 0
-        job = self.jobs[at]
+    def choose(self, rng: Any) -> Job:
+        """The job that moves next (`rng`: any; None: the oldest). There must be one."""
+        return self.jobs[int(rng.integers(len(self.jobs))) if rng is not None else 0]
+
+    def advance(self, job: Job) -> None:
+        """Run the next part of a job."""
         part = job.parts.pop(0)
         job.reads -= 1
         if not job.parts:
-            del self.jobs[at]
-        try:
-            part()
-        except SimulationError as error:
-            raise Failure(error, job) from error
+            self.jobs.remove(job)
+        part()
         self.moved(job.warp)
 
     def busy_with(self, cta: int) -> Job | None:
         """A job that still needs the shared memory of a CTA."""
         return next((job for job in self.jobs if cta in job.ctas), None)
-
-
-class Failure(Exception):
-    """A job met an error: who started it."""
-
-    def __init__(self, error: SimulationError, job: Job) -> None:
-        super().__init__(str(error))
-        self.error, self.job = error, job

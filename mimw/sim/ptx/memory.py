@@ -89,10 +89,20 @@ class GlobalMemory:
 
     def _device_address(self, array: Array) -> int:
         pointer = int(array.__array_interface__["data"][0])
+        return self._translate(pointer) or GLOBAL_BASE - 256
+
+    def _translate(self, pointer: int) -> int:
         for low, high, region in self._host:
             if low <= pointer < high:
                 return region.base + pointer - low
-        return GLOBAL_BASE - 256
+        return 0
+
+    def device_address(self, pointer: int) -> int:
+        """The device address of host memory that belongs to a registered array; `SimulationError` for other memory."""
+        found = self._translate(pointer)
+        if not found:
+            raise SimulationError("the tensor map points to host memory that was not given to the run")
+        return found
 
     def find(self, address: int) -> Region | None:
         """The allocation that holds `address`."""

@@ -11,6 +11,7 @@ progress together, batches run one after the other.
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections import Counter
 from collections.abc import Sequence
@@ -20,17 +21,18 @@ import numpy as np
 from mimw.codegen.machine import FlatFunction, Imm, Inst, Reg, Symbol, Vec
 from mimw.codegen.ptx.module import PtxModule, Variable
 from mimw.codegen.ptx.parser import parse
+from mimw.sim.ptx.agents import Agents
 from mimw.sim.ptx.errors import SimulationError
 from mimw.sim.ptx.floats import Array
 from mimw.sim.ptx.memory import SHARED_START, GlobalMemory, Memory
 from mimw.sim.ptx.program import Program, flatten
-from mimw.sim.ptx.registry import not_yet
 from mimw.sim.ptx.sanitizer import Sanitizer
 from mimw.sim.ptx.scheduler import Scheduler
 from mimw.sim.ptx.sim import Sim
+from mimw.sim.ptx.specials import Dim, Geometry, cluster_shape, special_registers
 from mimw.sim.ptx.state import Machine, bits_of
+from mimw.sim.ptx.tensor_map import decode, is_map
 
-Dim = tuple[int, int, int]
 KernelArg = int | float | bytes | Array | tuple[Array, int]
 _BATCH_WARPS = 256
 _BATCH_BYTES = 256 << 20
@@ -58,7 +60,7 @@ def run_ptx(
     *,
     block: Dim | None = None,
     shared_bytes: int = 0,
-    cluster: Dim = (1, 1, 1),
+    cluster: Dim | None = None,
     seed: int = 0,
     max_steps: int = 5_000_000,
     check_races: bool = True,
@@ -68,16 +70,15 @@ def run_ptx(
 
     `args` in the order of the entry's parameters: NumPy arrays for pointers (read and written in place; arrays that share
     memory share it here too), (array, byte offset) pairs, ints (also addresses from `memory.register`), floats, or bytes for
-    structs. `block` defaults to the text's `.reqntid`. `shared_bytes` is the dynamic shared memory. `seed` other than 0
-    picks another interleaving of the warps. Raises `SimulationError` for a fault of the program and for what the simulator
+    structs and tensor maps (`tensor_map.encode`). `block` defaults to the text's `.reqntid`, `cluster` to its
+    `.reqnctapercluster`. `shared_bytes` is the dynamic shared memory. `seed` other than 0 picks another interleaving of
+    the warps and of the copies in flight. Raises `SimulationError` for a fault of the program and for what the simulator
     does not know yet; `PtxSyntaxError` for text that does not parse.
     """
     module = parse(text) if isinstance(text, str) else text
     fn = module.entry(entry)
-    if tuple(cluster) != (1, 1, 1) or fn.directives.get("reqnctapercluster", (1,))[0:] not in ((1,), (1, 1), (1, 1, 1)):
-        raise not_yet("clusters of more than one CTA")
-    shape = _block_shape(fn, block)
-    launch = _Launch(module, fn, grid, shape, shared_bytes, memory or GlobalMemory(), check_races)
+    geometry = Geometry(grid, _block_shape(fn, block), cluster_shape(fn, cluster, grid))
+    launch = _Launch(module, fn, geometry, shared_bytes, memory or GlobalMemory(), check_races)
     launch.pass_arguments(args)
     report = RunReport()
     with np.errstate(all="ignore"):
@@ -99,11 +100,17 @@ def _block_shape(fn: FlatFunction, block: Dim | None) -> Dim:
     return block
 
 
+def host_memory(data: bytes) -> Array:
+    """The host memory that a tensor map made from an array covers, as bytes."""
+    low, high = decode(data).span()
+    return np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
+
+
 class _Launch:
     def __init__(
-        self, module: PtxModule, fn: FlatFunction, grid: Dim, block: Dim, dynamic: int, world: GlobalMemory, races: bool
+        self, module: PtxModule, fn: FlatFunction, geometry: Geometry, dynamic: int, world: GlobalMemory, races: bool
     ) -> None:
-        self.fn, self.grid, self.block, self.world, self.dynamic = fn, grid, block, world, dynamic
+        self.fn, self.geometry, self.world, self.dynamic = fn, geometry, world, dynamic
         self.symbols: dict[str, int] = {}
         self.params: dict[str, bytes] = {}
         self.races = races
@@ -153,7 +160,8 @@ class _Launch:
         if len(args) != len(self.fn.params):
             raise SimulationError(f"{self.fn.name} takes {len(self.fn.params)} arguments, {len(args)} were given")
         arrays = [arg[0] if isinstance(arg, tuple) else arg for arg in args if isinstance(arg, (np.ndarray, tuple))]
-        addresses = iter(self.world.register(arrays))
+        mapped = [host_memory(arg) for arg in args if isinstance(arg, bytes) and is_map(arg) and decode(arg).host]
+        addresses = iter(self.world.register([*arrays, *mapped]))
         block = bytearray()
         places: list[tuple[str, int]] = []
         for arg, (cls, name, size, align) in zip(args, self.fn.params, strict=False):
@@ -162,6 +170,8 @@ class _Launch:
                 value = next(addresses) + arg[1]
             elif isinstance(arg, np.ndarray):
                 value = next(addresses)
+            elif isinstance(arg, bytes) and is_map(arg):
+                value = self._on_device(arg)
             else:
                 value = arg
             data = _encode(value, cls, size, name)
@@ -173,14 +183,20 @@ class _Launch:
         for name, offset in places:
             self.symbols[name] = region.base + offset
 
+    def _on_device(self, data: bytes) -> bytes:
+        """A tensor map with its address in the simulator's global memory."""
+        found = decode(data)
+        if found.host:
+            found.address, found.host = self.world.device_address(found.address), False
+        return found.pack()
+
     # -- execution -----------------------------------------------------------------------------------------------
 
     def run(self, report: RunReport, seed: int, max_steps: int) -> None:
         """Run all CTAs, batch by batch."""
-        total = self.grid[0] * self.grid[1] * self.grid[2]
-        threads = self.block[0] * self.block[1] * self.block[2]
+        total, threads, cluster = self.geometry.ctas, self.geometry.threads, self.geometry.cluster_size
         granule = _granule(self.fn)
-        size = min(max(total, 1), self._batch_size(threads, granule))
+        size = min(max(total, 1), max(1, self._batch_size(threads, granule) // cluster) * cluster)
         for first in range(0, total, size):
             count = min(size, total - first)
             s = self._prepare(count, first, threads, granule)
@@ -194,17 +210,17 @@ class _Launch:
         warps = (threads + 31) // 32
         registers = sum(max(bits_of(reg.cls) // 8, 1) + 1 for reg in self.fn.regs) * 32 * warps
         shared = self.static_end - SHARED_START + self.dynamic
-        history = shared // granule * (12 + 10 * warps) if self.races else 0
+        history = shared // granule * (12 + 10 * warps * self.geometry.cluster_size) if self.races else 0
         return max(1, min(_BATCH_WARPS // warps, _BATCH_BYTES // max(registers + history + shared, 1)))
 
     def _prepare(self, ctas: int, first: int, threads: int, granule: int) -> Sim:
-        m = Machine(self.fn, ctas, threads)
+        m = Machine(self.fn, ctas, threads, self.geometry.cluster_size)
         m.symbols = self.symbols
-        m.specials = special_registers(m, self.grid, self.block, first, self.static_end - SHARED_START, self.dynamic)
+        m.specials = special_registers(m, self.geometry, first, self.static_end - SHARED_START, self.dynamic)
         mem = Memory(m, self.world, self.static_end - SHARED_START + self.dynamic, self.local_bytes)
         san = None
         if self.races and mem.shared_end > SHARED_START:
-            san = Sanitizer(ctas, m.warps_per_cta, ctas * mem.stride, granule)
+            san = Sanitizer(ctas // m.cluster, Agents(m.cluster, m.warps_per_cta), mem.stride, granule)
             san.warp_name = m.warp_name
         s = Sim(m, mem, self.world, san)
         s.params = self.params
@@ -262,34 +278,3 @@ def _encode(value: int | float | bytes, cls: str, size: int, name: str) -> bytes
     if not -(1 << 8 * size - 1) <= value < 1 << 8 * size:
         raise SimulationError(f"{value} does not fit parameter {name} (.{cls})")
     return (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
-
-
-def special_registers(m: Machine, grid: Dim, block: Dim, first: int, static: int, dynamic: int) -> dict[str, Array]:
-    """Values of the special registers, each (warps, 32) or (1, 1)."""
-    warp = np.arange(m.warps)[:, None]
-    lane = np.arange(32)[None, :]
-    thread = warp % m.warps_per_cta * 32 + lane
-    cta = first + warp // m.warps_per_cta
-    one = np.ones((1, 1), np.uint64)
-    out: dict[str, Array] = {
-        "%laneid": np.broadcast_to(lane, thread.shape), "%warpid": np.broadcast_to(warp % m.warps_per_cta, thread.shape),
-        "%nwarpid": one * m.warps_per_cta, "WARP_SZ": one * 32, "%smid": 0 * one, "%nsmid": 132 * one, "%gridid": one,
-        "%clock": one, "%clock64": one, "%clock_hi": 0 * one, "%globaltimer": one, "%globaltimer_lo": one,
-        "%globaltimer_hi": 0 * one, "%cluster_ctarank": 0 * one, "%cluster_nctarank": one,
-        "%is_explicit_cluster": np.zeros((1, 1), np.bool_), "%dynamic_smem_size": one * dynamic,
-        "%total_smem_size": one * (static + dynamic), "%aggr_smem_size": one * (static + dynamic),
-    }  # fmt: skip
-    for name, shape, index in (("tid", block, thread), ("ctaid", grid, cta)):
-        parts = (index % shape[0], index // shape[0] % shape[1], index // (shape[0] * shape[1]))
-        for axis, part in zip("xyz", parts, strict=False):
-            out[f"%{name}.{axis}"] = np.broadcast_to(part, thread.shape)
-            out[f"%n{name}.{axis}"] = one * shape["xyz".index(axis)]
-            if name == "ctaid":
-                out[f"%clusterid.{axis}"], out[f"%nclusterid.{axis}"] = out[f"%ctaid.{axis}"], out[f"%nctaid.{axis}"]
-                out[f"%cluster_ctaid.{axis}"], out[f"%cluster_nctaid.{axis}"] = 0 * one, one
-    bit = np.uint64(1) << lane.astype(np.uint64)
-    masks = {"eq": bit, "lt": bit - np.uint64(1), "le": 2 * bit - np.uint64(1)}
-    masks["gt"], masks["ge"] = ~masks["le"] & np.uint64(0xFFFFFFFF), ~masks["lt"] & np.uint64(0xFFFFFFFF)
-    for name, value in masks.items():
-        out[f"%lanemask_{name}"] = np.broadcast_to(value, thread.shape)
-    return out

@@ -184,13 +184,24 @@ class Sanitizer:
         self.read_epoch[g, column] = epoch
         self.read_pc[g, column] = pc
 
-    def async_write(self, row: int, g: Array, agent: int, pc: int, what: str, adds: bool = False) -> int:
+    def finished(self, index: Array, agent: int, epoch: int) -> None:
+        """An engine that read 16-byte rows at `index` until nobody knew when has done so: known by `epoch` of its agent."""
+        g = self._granules(index, 16)
+        column = self._column(agent, int(g[0, 0]) // self.per_cta % self.agents.ctas)
+        self.read_epoch[g, column] = epoch
+
+    def async_write(
+        self, row: int, g: Array, agent: int, pc: int, what: str, adds: bool = False, proxied: bool = True
+    ) -> int:
         """A copy that warp `row` starts will write the granules `g`; returns the ticket to give to `landed`.
 
-        `adds`: it only adds to them (reductions may meet each other).
+        `adds`: it only adds to them (reductions may meet each other). `proxied`: through the async proxy.
         """
         rows = np.full(len(g), row)
-        self._need_fenced(np.array([row]), g, pc, what, "writes", adds)
+        if proxied:
+            self._need_fenced(np.array([row]), g, pc, what, "writes", adds)
+        else:
+            self._need_writes_known(rows, g, pc, adds)
         self._need_reads_known(rows, g, pc)
         self.tickets += 1
         self.write_agent[g], self.write_lane[g], self.write_pc[g] = agent, 0, pc

@@ -2,7 +2,8 @@
 
 Min-position order reconverges structured code: lanes that left a branch, loop or early exit wait at the later place
 until the others arrive. Lanes that poll step aside (`Sim.yielded`) so that whom they poll for can run. With a seed other
-than zero the position is chosen at random among those that warps stand at.
+than zero the position is chosen at random among those that warps stand at, and copies in flight move at any time; with
+seed 0 they move, the oldest first, when no warp can.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from mimw.sim.ptx.sim import Sim
 from mimw.sim.ptx.state import DEAD, Ctx
 
 _LATE = 1 << 28
+# With a seed: the chance that an engine moves before a group of warps does.
+_ENGINE_SHARE = 0.25
 
 
 class Scheduler:
@@ -50,23 +53,29 @@ class Scheduler:
                 raise
 
     def _pick(self) -> tuple[Ctx | None, int]:
-        s = self.s
-        key = np.where(s.blocked, DEAD, s.pcs)
-        if s.any_yield:
-            key = np.where(s.yielded & (key < DEAD), key + _LATE, key)
-        nearest = key.min(axis=1)
-        best = int(nearest.min())
-        if best >= DEAD:
-            if (s.pcs < DEAD).any():
+        s, jobs = self.s, self.s.engine.jobs
+        if self.rng is not None and jobs and self.rng.random() < _ENGINE_SHARE:
+            self._advance()
+        while True:
+            key = np.where(s.blocked, DEAD, s.pcs)
+            if s.any_yield:
+                key = np.where(s.yielded & (key < DEAD), key + _LATE, key)
+            nearest = key.min(axis=1)
+            best = int(nearest.min())
+            if best < _LATE:
+                break
+            if jobs:
+                self._advance()
+            elif best >= DEAD:
+                if (s.pcs < DEAD).any():
+                    self._deadlock()
+                return None, 0
+            elif not self.progress:
                 self._deadlock()
-            return None, 0
-        if best >= _LATE:
-            if not self.progress:
-                self._deadlock()
-            self.progress = False
-            s.yielded[:] = False
-            s.any_yield = False
-            return self._pick()
+            else:
+                self.progress = False
+                s.yielded[:] = False
+                s.any_yield = False
         if self.rng is not None:
             best = int(self.rng.choice(np.unique(nearest[nearest < _LATE])))
         rows = np.nonzero((nearest == best) | (nearest == best + _LATE))[0]
@@ -79,6 +88,20 @@ class Scheduler:
         if whole:
             whole = bool((lanes | (key[rows] >= DEAD)).all())
         return Ctx(rows, lanes, whole), best
+
+    def _advance(self) -> None:
+        """One step of one copy in flight."""
+        s = self.s
+        job = s.engine.choose(self.rng)
+        s.pc = job.pc
+        self.progress = True
+        try:
+            s.engine.advance(job)
+        except SimulationError as error:
+            if error.inst is None:
+                error.inst = s.insts[job.pc]
+            error.where = error.where or s.m.thread(job.warp, job.lane)
+            raise
 
     def _run_group(self, x: Ctx, pc: int) -> None:
         """Run the group from `pc` until it splits, waits, or may meet others."""
@@ -157,8 +180,12 @@ class Scheduler:
         alive: Array = np.nonzero((s.pcs < DEAD).any(axis=1))[0]
         lines: list[str] = []
         for warp in alive.tolist()[:16]:
-            at = int(s.pcs[warp].min())
-            reason = s.reasons.get(warp, "waits for its other lanes, or warps of its group, to come to the same place")
+            held = s.pcs[warp][s.blocked[warp] & (s.pcs[warp] < DEAD)]
+            at = int(held.min() if len(held) else s.pcs[warp].min()) - int(s.parked[warp].any())
+            asleep = bool((s.blocked[warp] & (s.pcs[warp] < DEAD)).any())
+            reason = s.reasons.get(warp, "") if asleep else ""
+            reason = reason() if callable(reason) else reason
+            reason = reason or "waits for its other lanes, or warps of its group, to come to the same place"
             lines.append(f"  {s.m.warp_name(warp)} {reason}, at {describe(s.insts[at])}")
         more = f"\n  and {len(alive) - 16} more warps" if len(alive) > 16 else ""
         raise SimulationError("deadlock: nobody can go on\n" + "\n".join(lines) + more)

@@ -15,6 +15,7 @@ from mimw.sim.ptx.floats import Array
 from mimw.sim.ptx.memory import GlobalMemory, Memory
 from mimw.sim.ptx.sanitizer import Sanitizer
 from mimw.sim.ptx.state import DEAD, Ctx, Machine
+from mimw.sim.ptx.tensor_map import TensorMap
 
 
 class Sim(Waiting):
@@ -29,6 +30,9 @@ class Sim(Waiting):
         self.insts: list[Inst] = []
         self.labels: dict[str, int] = {}
         self.params: dict[str, bytes] = {}
+        self.maps: dict[bytes, TensorMap] = {}
+        self.map_edits: dict[int, int] = {}
+        self.map_acquires: dict[tuple[int, int], int] = {}
         self.yielded: Array = np.zeros((m.warps, 32), np.bool_)
         self.any_yield = False
         self.fences: Counter[str] = Counter()

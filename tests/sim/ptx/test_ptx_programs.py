@@ -417,7 +417,8 @@ def test_trap() -> None:
 def test_later_features_are_refused_by_name() -> None:
     with pytest.raises(SimulationError, match=r"cp\.async\.bulk.*not yet"):
         body = (
-            "mov.u32 r1, smem; cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [r1], [d0], 16, [r1];"
+            "mov.u32 r1, smem; mov.b16 h1, 0; cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
+            " [r1], [d0, {r0, r0, r0}], [r1], {h1};"
         )
         run(frame(body, 1, 32, SMEM), np.zeros(4), shared=64)
 

@@ -22,7 +22,7 @@ def entry_registers(fn: FlatFunction, threads: int) -> int:
         return -(-fn.directives["maxnreg"][0] // 8) * 8
     if "minnctapersm" not in fn.directives:
         return 0
-    per_thread = _REGISTERS // (fn.directives["minnctapersm"][0] * (threads + 31) // 32 * 32)
+    per_thread = _REGISTERS // (fn.directives["minnctapersm"][0] * ((threads + 31) // 32 * 32))
     return min(per_thread // 8 * 8, 256)
 
 

@@ -47,15 +47,24 @@ def read_map(s: Sim, warp: int, lane: int, at: int) -> TensorMap:
     data = region.data[at - region.base : at - region.base + SIZE].tobytes()
     found = s.maps.get(data)
     if found is None:
-        found = s.maps[data] = tensor_map.decode(data)
-        problem = tensor_map.check(found)
-        if problem:
-            raise SimulationError(f"invalid tensor map: {problem}", where=s.m.thread(warp, lane))
-        if found.interleave:
-            raise not_yet("interleaved tensor maps")
-        inner = found.box[0] * found.item_bytes
-        if found.swizzle and inner != found.swizzle:
-            raise not_yet(f"a box of {inner} bytes in a swizzle span of {found.swizzle}")
+        found = s.maps[data] = _checked(s, data)
+    return found
+
+
+def _checked(s: Sim, data: bytes) -> TensorMap:
+    found = tensor_map.decode(data)
+    if found.host:
+        found.address, found.host = s.world.device_address(found.address), False
+    problem = tensor_map.check(found)
+    if problem:
+        raise SimulationError(f"invalid tensor map: {problem}")
+    if found.interleave:
+        raise not_yet("interleaved tensor maps")
+    if found.type.endswith("_ftz") or found.type == "tf32":
+        raise not_yet(f"tensor maps of {found.type}, which round what they load,")
+    inner = found.box[0] * found.item_bytes
+    if found.swizzle and inner != found.swizzle:
+        raise not_yet(f"a box of {inner} bytes in a swizzle span of {found.swizzle}")
     return found
 
 

@@ -45,9 +45,13 @@ def _places(s: Sim, x: Ctx, addr: Array, remote: bool) -> list[tuple[int, int, i
     return out
 
 
-def barrier_of(s: Sim, warp: int, cta: int, offset: int) -> MBarrier:
-    """The mbarrier object at an address; it must have been initialised, and that must be known to the warp."""
-    s.clusters.touch_from(warp, cta, s.pc)
+def barrier_of(s: Sim, warp: int, cta: int, offset: int, touches: bool = True) -> MBarrier:
+    """The mbarrier object at an address; it must have been initialised, and that must be known to the warp.
+
+    `touches`: the warp itself accesses it now (not a copy that it starts, later).
+    """
+    if touches:
+        s.clusters.touch_from(warp, cta, s.pc)
     found = s.mbarriers.get((cta, offset))
     if found is None:
         raise SimulationError(f"the mbarrier at {offset:#x} was not initialised", where=s.m.warp_name(warp))
