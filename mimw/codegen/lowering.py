@@ -78,13 +78,18 @@ def refuse(op: OpBase, target: Target, reason: str, hint: str | None = None) -> 
 
 
 class Shared:
-    """A memdesc at run time: the byte address of its first element (u32), and the layout of a buffer whose type has none."""
+    """A memdesc (or barrier) at run time: the byte address of its first element (u32), and the layout of a buffer whose type has none.
 
-    __slots__ = ("address", "layout")
+    `mix`: the part of the address, in bytes, whose bits the swizzle mixes with those of elements: an element at offset x of the layout
+    lies at ``address - mix + (mix ^ x)``. Not 0 only in slices; hardware that swizzles addresses itself needs the address alone.
+    """
 
-    def __init__(self, address: Lane, layout: SharedLayout | None = None) -> None:
+    __slots__ = ("address", "layout", "mix")
+
+    def __init__(self, address: Lane, layout: SharedLayout | None = None, mix: int = 0) -> None:
         self.address = address
         self.layout = layout
+        self.mix = mix
 
 
 class Inflight:

@@ -15,12 +15,13 @@ Vector = tuple[int, ...]
 
 
 class Placement:
-    """How a register layout lies in a shared layout: offsets in bytes."""
+    """How a register layout lies in a shared layout: offsets in bytes. `mix` as in `Shared`."""
 
-    __slots__ = ("digit_dims", "layout", "shared", "size", "span", "thread")
+    __slots__ = ("digit_dims", "layout", "mix", "shared", "size", "span", "thread")
 
-    def __init__(self, layout: Layout, shared: SharedLayout, elem_bytes: int) -> None:
+    def __init__(self, layout: Layout, shared: SharedLayout, elem_bytes: int, mix: int = 0) -> None:
         self.layout = layout
+        self.mix = mix
         self.shared = shared
         self.size = elem_bytes
         self.thread = tuple(self.linear(v) for v in (*layout.lane, *layout.warp))
@@ -75,7 +76,7 @@ class Placement:
     def address(self, ctx: Lowering, base: Lane, coords: Vector) -> Lane:
         """The byte address of the element that a register at `coords` (of lane 0, warp 0) holds, in this thread."""
         b = ctx.b
-        part = self.linear(coords)
+        part = self.linear(coords) ^ self.mix
         thread = ctx.linear(self.thread)
         mixed = part & self.span
         if mixed:
@@ -83,7 +84,7 @@ class Placement:
         whole = b.add(base, thread)
         for d in self.digit_dims:
             whole = b.add(whole, self._digit(ctx, d, coords[d]))
-        return b.plus(whole, part - mixed + self.digits(coords))
+        return b.plus(whole, part - mixed - self.mix + self.digits(coords))
 
     def _digit(self, ctx: Lowering, d: int, x: int) -> Lane:
         """Digit `d` times its stride, where the thread takes part in it."""

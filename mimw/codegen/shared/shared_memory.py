@@ -57,7 +57,8 @@ def lower_local_trans(ctx: Lowering, op: Any) -> None:
         [layout.strides[i] for i in order],
         layout.size,
     )
-    ctx.shared[op.result] = Shared(ctx.shared[op.src].address, turned)
+    source = ctx.shared[op.src]
+    ctx.shared[op.result] = Shared(source.address, turned, source.mix)
 
 
 @lowers("memory.local_reinterpret")
@@ -76,8 +77,8 @@ def lower_local_store(ctx: Lowering, op: Any) -> None:
 def lower_local_load(ctx: Lowering, op: Any) -> None:
     """A tile from a buffer."""
     t, shared = memdesc(ctx, op.src)
-    base = ctx.shared[op.src].address
-    ctx.set(op.result, load_tile(ctx, base, shared, layout_of(op.result), t.shape, t.dtype))
+    source = ctx.shared[op.src]
+    ctx.set(op.result, load_tile(ctx, source, shared, layout_of(op.result), t.shape, t.dtype))
 
 
 def store_buffer(ctx: Lowering, buffer: Value, src: Value) -> None:
@@ -87,7 +88,7 @@ def store_buffer(ctx: Lowering, buffer: Value, src: Value) -> None:
     rounding = lowering_of("mma.async_dot", ctx.target)
     if bits_of(t.dtype) == 32 and rounding is not None and _only_products(buffer):
         tile = ctx.b.round_to_tf32(tile)
-    store_tile(ctx, ctx.shared[buffer].address, shared, layout_of(src), t.shape, tile)
+    store_tile(ctx, ctx.shared[buffer], shared, layout_of(src), t.shape, tile)
 
 
 def _only_products(buffer: Value) -> bool:
@@ -109,14 +110,14 @@ def _only_products(buffer: Value) -> bool:
 
 
 def store_tile(
-    ctx: Lowering, base: Lane, shared: SharedLayout, layout: Layout, shape: tuple[int, ...], tile: Tile
+    ctx: Lowering, place: Shared, shared: SharedLayout, layout: Layout, shape: tuple[int, ...], tile: Tile
 ) -> None:
     """Every element once, in accesses as wide as both layouts allow; holes are not stored."""
     b = ctx.b
     if isinstance(tile, LazyTile) or tile[0].dtype is I1:
         tile = as_memory(ctx, list(tile))
     size = bits_of(tile[0].dtype) // 8
-    placement = Placement(layout, shared, size)
+    placement = Placement(layout, shared, size, place.mix)
     registers, lanes, warps, _ = algebra.owner_mask(layout)
     owner = ctx.is_thread(lanes, warps)
     inside = ctx.holes(layout, shape)
@@ -127,17 +128,17 @@ def store_tile(
         guard = b.both(owner, inside(group[0]))
         if guard is not None and guard.reg is None and not guard.off:
             continue
-        b.store("shared", placement.address(ctx, base, coords[group[0]]), [tile[r] for r in group], guard, "")
+        b.store("shared", placement.address(ctx, place.address, coords[group[0]]), [tile[r] for r in group], guard, "")
 
 
 def load_tile(
-    ctx: Lowering, base: Lane, shared: SharedLayout, layout: Layout, shape: tuple[int, ...], dtype: Any
+    ctx: Lowering, place: Shared, shared: SharedLayout, layout: Layout, shape: tuple[int, ...], dtype: Any
 ) -> list[Lane]:
     """The lanes of a tile that lies in shared memory; holes are zero."""
     b = ctx.b
     held = U8 if dtype is I1 else dtype
     size = bits_of(held) // 8
-    placement = Placement(layout, shared, size)
+    placement = Placement(layout, shared, size, place.mix)
     inside = ctx.holes(layout, shape)
     coords = layout.reg_coords()
     found: dict[int, Lane] = {}
@@ -149,7 +150,13 @@ def load_tile(
                 found[r] = found[first + r - group[0]]
             continue
         lanes = b.load(
-            "shared", held, placement.address(ctx, base, coords[group[0]]), len(group), inside(group[0]), None, ""
+            "shared",
+            held,
+            placement.address(ctx, place.address, coords[group[0]]),
+            len(group),
+            inside(group[0]),
+            None,
+            "",
         )
         for r, lane in zip(group, lanes, strict=True):
             found[r] = lane

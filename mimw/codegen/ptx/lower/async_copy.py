@@ -28,7 +28,7 @@ def lower_async_load(ctx: Lowering, op: Any) -> None:
     dtype = U8 if t.dtype is I1 else t.dtype
     size = dtype.itemsize
     layout = layout_of(op.ptr)
-    placement = Placement(layout, shared, size)
+    placement = Placement(layout, shared, size, ctx.shared[op.dst].mix)
     registers, lanes, warps, _ = algebra.owner_mask(layout)
     owner = ctx.is_thread(lanes, warps)
     low = (1 << len(layout.reg)) - 1

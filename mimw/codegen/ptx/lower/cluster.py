@@ -105,7 +105,7 @@ def _pieces(ctx: Lowering, op: Any, base: Lane, least: int, most: int) -> list[t
     if isinstance(tile, LazyTile) or tile[0].dtype is I1:
         tile = as_memory(ctx, list(tile))
     size = bits_of(tile[0].dtype) // 8
-    placement = Placement(layout, shared, size)
+    placement = Placement(layout, shared, size, ctx.shared[op.dst].mix)
     registers, lanes, warps, _ = algebra.owner_mask(layout)
     owner = ctx.is_thread(lanes, warps)
     inside = ctx.holes(layout, t.shape)

@@ -151,11 +151,11 @@ def lower_local_load(ctx: Lowering, op: Any) -> None:
     """A tile from a buffer: by ldmatrix where both layouts fit it."""
     t, shared = memdesc(ctx, op.src)
     layout = layout_of(op.result)
-    base = ctx.shared[op.src].address
+    source = ctx.shared[op.src]
     lanes = None
-    if t.dtype is not I1 and layout.shape_padded == t.shape and len(layout.lane) == 5:
-        lanes = _by_ldmatrix(ctx, base, Placement(layout, shared, t.dtype.itemsize), t.dtype)
-    ctx.set(op.result, lanes if lanes is not None else load_tile(ctx, base, shared, layout, t.shape, t.dtype))
+    if t.dtype is not I1 and layout.shape_padded == t.shape and len(layout.lane) == 5 and not source.mix:
+        lanes = _by_ldmatrix(ctx, source.address, Placement(layout, shared, t.dtype.itemsize), t.dtype)
+    ctx.set(op.result, lanes if lanes is not None else load_tile(ctx, source, shared, layout, t.shape, t.dtype))
 
 
 def _by_ldmatrix(ctx: Lowering, base: Lane, placement: Placement, dtype: DType) -> list[Lane] | None:
@@ -314,7 +314,7 @@ class _Side:
         _, shared = memdesc(ctx, self.value)
         size = self.dtype.itemsize
         thin = _thin(self.layout, self.dim)
-        placement = Placement(thin, shared, size)
+        placement = Placement(thin, shared, size, ctx.shared[self.value].mix)
         base = ctx.shared[self.value].address
         if moved is not None:
             base = b.add(base, moved)
