@@ -47,7 +47,7 @@ def _leave(t: Tracer, node: ast.stmt, flow: Flow) -> Flow:
                 )
             return flow
         elif context.kind == "task":
-            break
+            t.error("unsupported-syntax", f"{word} out of a task", node, None, [Note("the task", context.loc)])
         else:
             op = BreakOp([], loc=t.builder.loc) if flow is Flow.BREAK else ContinueOp([], loc=t.builder.loc)
             context.edges.append(t.terminate(word, op))

@@ -131,9 +131,10 @@ def async_dot(
 
 
 def _no_blackwell(pred: Any, barriers: Any, two_ctas: Any) -> None:
-    if unwrap(pred) not in (None, True):
+    pred, barriers = unwrap(pred), unwrap(barriers)
+    if pred is not None and pred is not True:
         fail("not-yet", "async_dot: pred= is not there yet", "put the product under if, or use use_acc=")
-    if unwrap(barriers) not in (None, ()):
+    if barriers is not None and not (is_tuple(barriers) and not barriers):
         fail("not-yet", "async_dot: mBarriers= is not there yet", "ml.async_dot_wait, then ml.barrier_arrive")
     if const_bool(two_ctas, "async_dot: two_ctas"):
         fail("not-yet", "async_dot: two_ctas=True is not there yet", "it belongs to Blackwell's CTA pairs")
