@@ -26,7 +26,9 @@ from tests.codegen.ptx.lowering_kit import LOC, Kernel
 class MimwKernel(Kernel):
     """A kernel with buffers, barriers and tasks; shared memory is allotted in the order of allocation."""
 
-    def __init__(self, arguments: list[tuple[str, Type]], num_warps: int = 4, cluster: tuple[int, int, int] = (1, 1, 1)):
+    def __init__(
+        self, arguments: list[tuple[str, Type]], num_warps: int = 4, cluster: tuple[int, int, int] = (1, 1, 1)
+    ):
         super().__init__(arguments, num_warps)
         self.bytes = 0
         if cluster != (1, 1, 1):
@@ -77,7 +79,10 @@ class MimwKernel(Kernel):
 
     def tasks(self, default: Callable[[], None], *others: tuple[TaskSpec, Callable[[], None]], total: int = 0) -> None:
         """Side by side: the default task and others (their first warps given)."""
-        specs = [TaskSpec("default", self.num_warps, others[0][0].num_regs and self.registers, 0), *(s for s, _ in others)]
+        specs = [
+            TaskSpec("default", self.num_warps, others[0][0].num_regs and self.registers, 0),
+            *(s for s, _ in others),
+        ]
         regions = [Region() for _ in specs]
         for region, make in zip(regions, (default, *(m for _, m in others)), strict=True):
             with self.b.at(region.block):
@@ -127,13 +132,15 @@ class _Loop:
         self.outs: list[Value] = []
 
 
-def descriptor(shape: tuple[int, ...], dtype: DType = BF16, span: int = 128) -> TensorDescType:
+def descriptor(shape: tuple[int, ...], dtype: DType = BF16, span: int | None = None) -> TensorDescType:
     """A descriptor of blocks that lie swizzled in shared memory (span 0: row-major)."""
     return TensorDescType(shape, dtype, swizzled(shape, dtype, span))
 
 
-def swizzled(shape: tuple[int, ...], dtype: DType = BF16, span: int = 128) -> SharedLayout:
-    """The layout of a block."""
+def swizzled(shape: tuple[int, ...], dtype: DType = BF16, span: int | None = None) -> SharedLayout:
+    """The layout of a block; by default with the longest span that fits."""
+    if span is None:
+        span = next(s for s in (128, 64, 32, 0) if not s or shape[-1] * dtype.itemsize % s == 0)
     return SharedLayout.swizzled(shape, None, dtype.itemsize, span) if span else SharedLayout.row_major(shape)
 
 
@@ -144,5 +151,12 @@ def _argument(arg: Any) -> Any:
     plan = box_plan(t.layout, t.block_shape, t.dtype.itemsize)
     assert isinstance(array, np.ndarray)
     return tensor_map.encode(
-        array, t.dtype.name, array.shape[::-1], array.strides[-2::-1], plan.box[::-1], [1] * array.ndim, plan.swizzle, "zero"
+        array,
+        t.dtype.name,
+        array.shape[::-1],
+        array.strides[-2::-1],
+        plan.box[::-1],
+        [1] * array.ndim,
+        plan.swizzle,
+        "zero",
     )

@@ -165,13 +165,20 @@ _QUIET = frozenset(
 """Ops that do not let warps drift apart further than what stands before them."""
 
 
+def _met(ctx: Lowering, op: OpBase) -> bool:
+    """Whether the task met before an op, or what this function would find before it."""
+    if op.name == "barrier.arrive":
+        return not _per_thread(op.operands[0])
+    return op.name == "barrier.expect" and ctx.num_warps > 1
+
+
 def meet(ctx: Lowering, op: OpBase) -> None:
     """The task's warps meet before its leader speaks, unless they are known to be together."""
     block = op.parent
     if block is None:
         raise InternalError("an op outside of a block", op.loc)
     for earlier in reversed(block.ops[: block.ops.index(op)]):
-        if earlier.name == "barrier.cta_sync":
+        if earlier.name == "barrier.cta_sync" or _met(ctx, earlier):
             return
         if earlier.name == "mma.async_dot" and ctx.num_warps == WARP_GROUP:
             return
