@@ -8,32 +8,58 @@ Asynchronous accesses count where their end is observed: copies by cp.async at `
 where they are issued), products at `mma.async_dot_wait`. That the slot in use is not the slot being filled is the pipeliner's business.
 
 Loops are walked until nothing changes, with the accesses of the back edge added to those of the entry.
+
+**Tasks** are walked one by one: a sync joins the warps of one task, other tasks are ordered by mbarriers, whose waits acquire. One *elected*
+thread arrives on barriers and issues copies for its whole task, so before it does
+
+- the task syncs when its warps touched shared memory since they last met, or may still spin on an earlier phase of a barrier;
+- what was written generically and an engine will touch, in whatever task, is fenced in the threads that wrote it.
+
+What only the elected thread knows to be over (bulk stores that it waited for), or the warp group by itself (its products), binds writes of other
+threads, not the elected thread.
 """
 
 from __future__ import annotations
 
-from mimw.ir.core import Block, Function, Module, OpBase, Value
-from mimw.ir.ops.async_copy import AsyncLoadOp, WaitGroupOp
-from mimw.ir.ops.barrier import CtaSyncOp, FenceAsyncSharedOp
+from mimw.ir.core import Block, Function, Module, OpBase
+from mimw.ir.ops.async_copy import AsyncLoadOp, BulkStoreOp, TmaStoreOp, TmaStoreWaitOp, WaitGroupOp
+from mimw.ir.ops.barrier import (
+    BarrierArriveOp,
+    BarrierExpectOp,
+    BarrierWaitOp,
+    CtaSyncOp,
+    FenceAsyncSharedOp,
+    NamedArriveOp,
+    NamedWaitOp,
+)
+from mimw.ir.ops.cluster import ClusterSyncOp, RemoteStoreOp
 from mimw.ir.ops.control import BreakOp, ContinueOp, ForOp, IfOp, InlinedOp, ReturnOp, WhileOp
-from mimw.ir.ops.memory import LocalAllocOp, LocalLoadOp, LocalStoreOp
+from mimw.ir.ops.memory import LocalAllocOp, LocalGatherOp, LocalLoadOp, LocalScatterOp, LocalStoreOp
 from mimw.ir.ops.mma import AsyncDotOp, AsyncDotWaitOp, DotOp
+from mimw.ir.ops.task import PartitionOp
 from mimw.ir.scratch import scratch_bytes
 from mimw.ir.types import MemDescType
-from mimw.passes.shared_allocation import buffer_bytes
+from mimw.passes.shared_places import Places, Span, bulk_operands, engine_operands, is_elected_arrive
+from mimw.passes.task_registers import WARP_GROUP
+from mimw.passes.tasks import TaskMap
 from mimw.target import Target
 
 NAME = "sync-insertion"
 
-Span = tuple[int, int]
-
 
 class _State:
-    """What happened to shared memory since the last barrier: spans read, spans written, spans written and not yet fenced."""
+    """What happened to shared memory since the last barrier: spans read, spans written, spans written and not yet fenced.
 
-    __slots__ = ("copies", "products", "reads", "unfenced", "writes")
+    `led`: spans that an engine has read, as far as the elected thread (or the warp group) knows; `stores`: spans that bulk stores may still
+    read; `waited`: some warps may still wait at an mbarrier.
+    """
+
+    __slots__ = ("copies", "led", "products", "reads", "stores", "unfenced", "waited", "writes")
 
     def __init__(self) -> None:
+        self.led: set[Span] = set()
+        self.stores: set[Span] = set()
+        self.waited = False
         self.reads: set[Span] = set()
         self.writes: set[Span] = set()
         self.unfenced: set[Span] = set()
@@ -51,6 +77,9 @@ class _State:
         self.unfenced |= other.unfenced
         self.copies |= other.copies
         self.products |= other.products
+        self.led |= other.led
+        self.stores |= other.stores
+        self.waited |= other.waited
 
     def covers(self, other: _State) -> bool:
         return (
@@ -59,11 +88,20 @@ class _State:
             and self.unfenced >= other.unfenced
             and self.copies >= other.copies
             and self.products >= other.products
+            and self.led >= other.led
+            and self.stores >= other.stores
+            and self.waited >= other.waited
         )
+
+    def dirty(self) -> bool:
+        """Whether an elected thread cannot speak for its task yet."""
+        return bool(self.reads or self.writes or self.waited)
 
     def synced(self) -> None:
         self.reads.clear()
         self.writes.clear()
+        self.led.clear()
+        self.waited = False
 
 
 def run(module: Module, target: Target) -> None:
@@ -78,35 +116,13 @@ def _hits(spans: set[Span], others: list[Span]) -> bool:
 class _Walker:
     def __init__(self, fn: Function) -> None:
         self.fn = fn
-        self.spans: dict[Value, Span] = {}
-        self.async_read = self._async_operands()
+        self.tasks = TaskMap(fn)
+        self.warps = fn.num_warps
+        self.places = Places(fn)
+        self.async_touched = [s for op in fn.walk() for v in engine_operands(op) for s in self.places.of(v)]
+        self.arriving: dict[OpBase, bool] = {}
         self.exits: list[_State] = []
         self.loops: list[tuple[_State, _State]] = []
-
-    def _async_operands(self) -> list[Span]:
-        spans: list[Span] = []
-        for op in self.fn.walk():
-            if isinstance(op, LocalAllocOp):
-                self.spans[op.result] = (op.offset, op.offset + buffer_bytes(op.type))
-        for op in self.fn.walk():
-            if isinstance(op, AsyncDotOp):
-                spans.extend(self.span(v) for v in (op.a, op.b) if isinstance(v.type, MemDescType))
-        return spans
-
-    def span(self, buffer: Value) -> Span:
-        """The bytes of a buffer, through views and loop arguments."""
-        found = self.spans.get(buffer)
-        if found is None:
-            owner = buffer.owner
-            if isinstance(owner, Block):
-                loop = owner.parent_op
-                skip = 1 if isinstance(loop, ForOp) else 0
-                assert isinstance(loop, (ForOp, WhileOp))
-                found = self.span(loop.inits[buffer.index - skip])
-            else:
-                found = self.span(owner.operands[0])
-            self.spans[buffer] = found
-        return found
 
     def function(self) -> None:
         self.exits.append(_State())
@@ -117,6 +133,8 @@ class _Walker:
         for op in list(block.ops):
             if isinstance(op, (ForOp, WhileOp)):
                 state = self.loop(op, state)
+            elif isinstance(op, PartitionOp):
+                state = self.partition(op, state)
             elif isinstance(op, IfOp):
                 ends = [self.block(r.block, state.copy()) for r in op.regions]
                 alive = [s for s in ends if s is not None]
@@ -144,7 +162,30 @@ class _Walker:
                 self.op(op, state)
         return state
 
+    def partition(self, op: PartitionOp, state: _State) -> _State:
+        """The barrier at the start of all tasks orders what was before; fences stand in front of it."""
+        if _hits(state.unfenced, self.async_touched):
+            assert op.parent is not None
+            op.parent.insert_before(op, FenceAsyncSharedOp(loc=op.loc))
+            state.unfenced.clear()
+        state.synced()
+        ends: list[_State] = []
+        for i, region in enumerate(op.regions):
+            self.warps = self.tasks.warps[i]
+            ends.append(self.block(region.block, _State() if i else state) or _State())
+        self.warps = self.fn.num_warps
+        return ends[0]
+
+    def arrives_inside(self, loop: OpBase) -> bool:
+        """Whether an elected thread arrives somewhere in a loop."""
+        found = self.arriving.get(loop)
+        if found is None:
+            found = self.arriving[loop] = any(is_elected_arrive(op) for op in loop.walk())
+        return found
+
     def loop(self, op: ForOp | WhileOp, entry: _State) -> _State:
+        if entry.dirty() and self.arrives_inside(op):
+            self.sync_before(op, entry)  # else the arrive inside would sync in every trip
         state = entry.copy()
         while True:
             leave, again = _State(), _State()
@@ -164,24 +205,25 @@ class _Walker:
             state.join(again)
 
     def op(self, op: OpBase, state: _State) -> None:
+        if self.barrier_op(op, state) or self.engine_op(op, state):
+            return
         reads, writes = self.accesses(op)
         # A barrier in between does not help a product that reads unfenced bytes: the fence must stand before the barrier.
         unfenced = isinstance(op, AsyncDotOp) and _hits(state.unfenced, reads)
-        if unfenced or _hits(state.writes, reads) or _hits(state.writes, writes) or _hits(state.reads, writes):
+        before = (_hits(state.writes, reads + writes), _hits(state.reads, writes), _hits(state.led, writes))
+        if unfenced or any(before):
             self.sync_before(op, state)
-        if isinstance(op, CtaSyncOp):
-            state.synced()
-        elif isinstance(op, FenceAsyncSharedOp):
-            state.unfenced.clear()
-        elif isinstance(op, AsyncLoadOp):
+        if isinstance(op, AsyncLoadOp):
             state.copies.update(writes)
         elif isinstance(op, WaitGroupOp):
             state.writes |= state.copies
             state.unfenced |= state.copies
         elif isinstance(op, AsyncDotOp):
             state.products.update(reads)
+            if self.warps == WARP_GROUP:
+                state.waited = False  # wgmma has the warps of its group meet
         elif isinstance(op, AsyncDotWaitOp):
-            state.reads |= state.products
+            (state.led if self.warps == WARP_GROUP else state.reads).update(state.products)
             if op.pendings == 0:
                 state.products.clear()
         elif scratch_bytes(op):
@@ -193,27 +235,73 @@ class _Walker:
             state.writes.update(writes)
             state.unfenced.update(writes)
 
+    def barrier_op(self, op: OpBase, state: _State) -> bool:
+        """Barriers and fences; whether the op is one."""
+        if isinstance(op, BarrierWaitOp):
+            state.waited = self.warps > 1
+        elif isinstance(op, (BarrierArriveOp, BarrierExpectOp)):
+            if is_elected_arrive(op) and state.dirty():
+                self.sync_before(op, state)
+            else:
+                self.fence_before(op, state)
+        elif isinstance(op, NamedArriveOp):
+            self.fence_before(op, state)
+        elif isinstance(op, (NamedWaitOp, ClusterSyncOp, CtaSyncOp)):
+            self.fence_before(op, state)
+            state.synced()
+        elif isinstance(op, FenceAsyncSharedOp):
+            state.unfenced.clear()
+        else:
+            return False
+        return True
+
+    def engine_op(self, op: OpBase, state: _State) -> bool:
+        """Copies by an engine, issued by the elected thread; whether the op is one, or waits for some."""
+        if isinstance(op, TmaStoreWaitOp):
+            state.led |= state.stores
+            if op.pendings == 0:
+                state.stores.clear()
+            return True
+        read, written = bulk_operands(op)
+        if read is None and written is None:
+            return False
+        reads = self.places.of(read) if read is not None else []
+        writes = self.places.of(written) if written is not None else []
+        touched = reads + writes
+        if _hits(state.unfenced, touched) or _hits(state.writes, touched) or _hits(state.reads, writes):
+            self.sync_before(op, state)
+        if isinstance(op, (TmaStoreOp, BulkStoreOp)):
+            state.stores.update(reads)
+        return True
+
     def accesses(self, op: OpBase) -> tuple[list[Span], list[Span]]:
-        """The spans an op reads and writes in shared memory."""
+        """The spans an op reads and writes in shared memory through the generic proxy (products: reads through the async one)."""
+        at = self.places.of
         if isinstance(op, LocalAllocOp):
-            return [], [self.span(op.result)] if op.src is not None else []
-        if isinstance(op, LocalLoadOp):
-            return [self.span(op.src)], []
-        if isinstance(op, (LocalStoreOp, AsyncLoadOp)):
-            return [], [self.span(op.dst)]
+            return [], at(op.result) if op.src is not None else []
+        if isinstance(op, (LocalLoadOp, LocalGatherOp)):
+            return at(op.src), []
+        if isinstance(op, (LocalStoreOp, AsyncLoadOp, LocalScatterOp, RemoteStoreOp)):
+            return [], at(op.dst)
         if isinstance(op, (DotOp, AsyncDotOp)):
-            return [self.span(v) for v in (op.a, op.b) if isinstance(v.type, MemDescType)], []
+            return [s for v in (op.a, op.b) if isinstance(v.type, MemDescType) for s in at(v)], []
         size = scratch_bytes(op)
         if size:
             at = op.attrs["scratch"]
             return [], [(at, at + size)]
         return [], []
 
+    def fence_before(self, op: OpBase, state: _State) -> None:
+        """Fence what an engine will touch."""
+        if _hits(state.unfenced, self.async_touched):
+            assert op.parent is not None
+            op.parent.insert_before(op, FenceAsyncSharedOp(loc=op.loc))
+            state.unfenced.clear()
+
     def sync_before(self, op: OpBase, state: _State) -> None:
+        """Fence, and let the task's warps meet."""
         block = op.parent
         assert block is not None
-        if _hits(state.unfenced, self.async_read):
-            block.insert_before(op, FenceAsyncSharedOp(loc=op.loc))
-            state.unfenced.clear()
+        self.fence_before(op, state)
         block.insert_before(op, CtaSyncOp(loc=op.loc))
         state.synced()
