@@ -328,7 +328,7 @@ def test_a_pipeline_over_nested_loops() -> None:
 def test_a_consumer_gives_back_an_older_slot() -> None:
     def fn(x, n):
         pipe = ml.pipeline(4, a=((64, 64), ml.float16))
-        held = pipe.wait()
+        pipe.wait()
         for k in range(n):
             s = pipe.wait()
             ml.store(x + k, ml.sum(tlx.local_load(s.a).to(ml.float32)))
@@ -345,7 +345,7 @@ def test_a_pipeline_of_one_slot_and_of_stored_slots() -> None:
         pipe = ml.pipeline(1, a=((64,), ml.float32), tma=False)
         with tlx.async_tasks():
             with tlx.async_task("default"):
-                for k in range(n):
+                for _ in range(n):
                     with pipe.produce() as s:
                         tlx.local_store(s.a, ml.load(x + ml.arange(0, 64)))
             with tlx.async_task(num_warps=4):

@@ -3,7 +3,7 @@ where one is to be expected. The markers are those of `test_wrong_kernels`.
 """
 
 # fmt: off
-# ruff: noqa: E501, F841
+# ruff: noqa: E501, F841, SIM117, B007
 from __future__ import annotations
 
 from typing import Any

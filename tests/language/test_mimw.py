@@ -12,7 +12,20 @@ from mimw.frontend.trace import Arg
 from mimw.ir.core import OpBase, Value
 from mimw.ir.parser import parse_module
 from mimw.ir.printer import print_module
-from mimw.ir.types import BF16, F8E4M3, F16, F32, I8, I32, I64, BarrierType, MemDescType, PointerType, TensorDescType, TensorType
+from mimw.ir.types import (
+    BF16,
+    F8E4M3,
+    F16,
+    F32,
+    I8,
+    I32,
+    I64,
+    BarrierType,
+    MemDescType,
+    PointerType,
+    TensorDescType,
+    TensorType,
+)
 from tests.frontend.kernels import INT, P16, P32, PI, build, ops
 from tests.ir.structure import difference
 
