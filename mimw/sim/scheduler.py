@@ -19,7 +19,7 @@ from typing import Protocol
 from mimw.diagnostics import Loc
 from mimw.sim.errors import SimulationError
 
-_SPINS = 200_000  # turns without any progress after which waiting by polling counts as hanging
+_SPINS = 20_000  # turns without any progress after which waiting by polling counts as hanging
 
 
 class Wait(Protocol):

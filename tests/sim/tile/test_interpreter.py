@@ -222,7 +222,10 @@ def test_a_copy_lands_at_its_wait() -> None:
 def test_a_copy_is_not_read_before_its_wait() -> None:
     e = error(body(f"{START}  async_copy.wait_group {{pendings = 1}}\n{LOAD}"), [floats(4), 0])
     assert (
-        e.code == "read-before-wait" and "buffer[1] is read while" in e.message and e.loc is not None and e.loc.line == 11
+        e.code == "read-before-wait"
+        and "buffer[1] is read while" in e.message
+        and e.loc is not None
+        and e.loc.line == 11
     )
 
 
@@ -243,7 +246,9 @@ def test_unwritten_memory_is_poison_and_a_warning() -> None:
     text = START.replace("  async_copy.load %p, %slot\n", "") + LOAD
     result = run(body(text), [x, 0], (1,))
     assert np.isnan(x).all()
-    assert result.warnings == ["k.mir:9:8: warning: memory.local_load reads elements of buffer[1] that were never written"]
+    assert result.warnings == [
+        "k.mir:9:8: warning: memory.local_load reads elements of buffer[1] that were never written"
+    ]
 
 
 def test_slot_out_of_range() -> None:

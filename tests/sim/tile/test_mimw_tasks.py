@@ -186,9 +186,7 @@ CONSUMER = """bodies {
   async_copy.tma_store %c, %mine, [%m, %zero]
   control.yield
 }"""
-GEMM_ARGUMENTS = (
-    "%a: tensor_desc<128x16xf16>, %b: tensor_desc<16x32xf16>, %c: tensor_desc<64x32xf16>, %n: i32"
-)
+GEMM_ARGUMENTS = "%a: tensor_desc<128x16xf16>, %b: tensor_desc<16x32xf16>, %c: tensor_desc<64x32xf16>, %n: i32"
 
 
 def gemm_text(pendings: int = 1) -> str:
