@@ -20,21 +20,29 @@ if TYPE_CHECKING:
     from mimw.diagnostics import CompilationError, InternalError, LaunchError
     from mimw.jit import Kernel, cdiv, kernel, next_power_of_2
     from mimw.runtime.launch import CompiledKernel, synchronize
+    from mimw.runtime.tensor_descriptor import TensorDescriptor
     from mimw.sim.errors import SimulationError
     from mimw.target import TARGETS, Target
+    from mimw.testing import do_bench
+    from mimw.tuning import Config, autotune, heuristics
 
 __version__ = "0.1.0"
 
 _HOME = {
     "CompilationError": "mimw.diagnostics",
     "CompiledKernel": "mimw.runtime.launch",
+    "Config": "mimw.tuning",
     "InternalError": "mimw.diagnostics",
     "Kernel": "mimw.jit",
     "LaunchError": "mimw.diagnostics",
     "SimulationError": "mimw.sim.errors",
     "TARGETS": "mimw.target",
     "Target": "mimw.target",
+    "TensorDescriptor": "mimw.runtime.tensor_descriptor",
+    "autotune": "mimw.tuning",
     "cdiv": "mimw.jit",
+    "do_bench": "mimw.testing",
+    "heuristics": "mimw.tuning",
     "kernel": "mimw.jit",
     "next_power_of_2": "mimw.jit",
     "synchronize": "mimw.runtime.launch",
@@ -44,12 +52,17 @@ __all__ = [
     "TARGETS",
     "CompilationError",
     "CompiledKernel",
+    "Config",
     "InternalError",
     "Kernel",
     "LaunchError",
     "SimulationError",
     "Target",
+    "TensorDescriptor",
+    "autotune",
     "cdiv",
+    "do_bench",
+    "heuristics",
     "kernel",
     "next_power_of_2",
     "synchronize",
@@ -57,6 +70,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "testing":
+        return importlib.import_module("mimw.testing")
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'mimw' has no attribute {name!r}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from mimw.codegen.ptx.assemble import ptxas_version
 from mimw.compiler import Options, compile_kernel, simulated_kernel
@@ -231,11 +231,14 @@ class Kernel(KernelFunction):
     def _cache_parts(
         self, special: tuple[Any, ...], options: Options, target: Target, store: disk.DiskCache
     ) -> list[tuple[str, str]]:
-        from_assembler = assembler_version()
-        parts = [("special", repr(special)), ("options", repr(options.key())), ("target", target.name)]
-        parts += [("assembler", from_assembler), ("package", disk.package_fingerprint(store))]
         code = self.fn.__code__
+        parts = [("special", repr(special)), ("options", repr(options.key())), ("target", target.name)]
         parts.append(("place", f"{code.co_filename}:{code.co_firstlineno}"))  # the text carries line numbers
+        return parts + self.fingerprint(store)
+
+    def fingerprint(self, store: disk.DiskCache | None = None) -> list[tuple[str, str]]:
+        """What compiled code depends on beside arguments, options and target, as parts of a cache key."""
+        parts = [("assembler", assembler_version()), ("package", disk.package_fingerprint(store))]
         found = dependencies(self.fn)
         parts += [(f"source {name}", text) for name, text in found.sources.items()]
         return parts + [(f"constant {name}", text) for name, text in found.constants.items()]
@@ -305,12 +308,20 @@ class Kernel(KernelFunction):
         return run_on_host(module, passed, grid)
 
 
+class Runnable(Protocol):
+    """A kernel, or what wraps one."""
+
+    def run(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Launch; `kwargs` is the callee's own."""
+        ...
+
+
 class Launch:
     """A kernel with its grid: call it with the arguments."""
 
     __slots__ = ("grid", "kernel")
 
-    def __init__(self, kernel: Kernel, grid: Any) -> None:
+    def __init__(self, kernel: Runnable, grid: Any) -> None:
         self.kernel = kernel
         self.grid = grid
 

@@ -139,6 +139,11 @@ def _check(result: tuple[Any, ...], call: str) -> Any:
     return result[1] if len(result) == 2 else result[1:]
 
 
+def call(name: str, *args: Any) -> Any:
+    """The value of the driver's function `name`: None, a value, or a tuple; `DriverError` unless it succeeded."""
+    return _check(getattr(_driver(), name)(*args), name)
+
+
 def driver_version() -> tuple[int, int]:
     """The newest CUDA version that the driver speaks, (13, 0)."""
     number = _check(_driver().cuDriverGetVersion(), "cuDriverGetVersion")

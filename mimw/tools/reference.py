@@ -19,6 +19,8 @@ from mimw.ir.types import DType
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 OTHER_CODES: dict[str, str] = {
+    "autotune": "Autotuning is asked for what it cannot do, or no configuration fits.",
+    "bench": "A measurement is asked for what it cannot do.",
     "inspect-file": "`mimw inspect` is not told a file and a kernel.",
     "inspect-kernel": "The file has no kernel of that name.",
     "inspect-signature": "The signature has more entries than the kernel has parameters.",
@@ -43,6 +45,7 @@ OTHER_CODES: dict[str, str] = {
     "no-disassembler": "SASS is asked for and no disassembler is here.",
     "outside-kernel": "A language function is called outside of a kernel.",
     "shared-memory": "The kernel's buffers need more shared memory than the target has.",
+    "tensor-descriptor": "TMA cannot copy the tensor or the blocks that a descriptor describes.",
     "unsupported": "The target cannot do this; the text says why.",
 }
 """Codes that are raised outside of language and frontend."""

@@ -11,6 +11,7 @@ from typing import Any
 class CUresult(enum.IntEnum):
     CUDA_SUCCESS = 0
     CUDA_ERROR_INVALID_VALUE = 1
+    CUDA_ERROR_OUT_OF_MEMORY = 2
     CUDA_ERROR_INVALID_CONTEXT = 201
     CUDA_ERROR_NO_BINARY_FOR_GPU = 209
     CUDA_ERROR_INVALID_PTX = 218
@@ -61,6 +62,8 @@ class Launch:
 class FakeDriver:
     """Two devices of capability 9.0 unless told otherwise. `fail` maps a call to the result that it gives once.
 
+    Every launch takes the next of `durations` ms of the device's time (0 without one), a fill 1 ms; events read that clock.
+
     With `buffer_bytes` and `param_count` set, a launch records the argument buffer and the offsets of parameters.
     """
 
@@ -88,6 +91,9 @@ class FakeDriver:
         self.packed: list[bytes] = []
         self.buffer_bytes = 0
         self.param_count = 0
+        self.durations: list[float] = []
+        self.clock = 0.0
+        self.events: dict[int, float] = {}
         self._local = threading.local()
 
     def named(self, name: str) -> list[tuple[Any, ...]]:
@@ -181,10 +187,49 @@ class FakeDriver:
         return raw
 
     def cuEventCreate(self, flags: int) -> tuple[Any, ...]:
-        return self._result("cuEventCreate", flags), 77
+        event = 77 + len(self.events)
+        self.events[event] = -1.0
+        return self._result("cuEventCreate", flags), event
 
     def cuEventRecord(self, event: int, stream: int) -> tuple[Any, ...]:
+        self.events[event] = self.clock
         return (self._result("cuEventRecord", event, stream),)
+
+    def cuEventElapsedTime(self, start: int, end: int) -> tuple[Any, ...]:
+        return OK, self.events[end] - self.events[start]
+
+    def cuMemAlloc(self, size: int) -> tuple[Any, ...]:
+        return self._result("cuMemAlloc", size), 0xF000
+
+    def cuMemFree(self, address: int) -> tuple[Any, ...]:
+        return (self._result("cuMemFree", address),)
+
+    def cuMemsetD32Async(self, address: int, value: int, count: int, stream: int) -> tuple[Any, ...]:
+        self.clock += 1.0
+        return (self._result("cuMemsetD32Async", address, count, stream),)
+
+    def cuTensorMapEncodeTiled(
+        self,
+        place: int,
+        kind: int,
+        rank: int,
+        address: int,
+        extents: Any,
+        strides: Any,
+        box: Any,
+        steps: Any,
+        interleave: int,
+        swizzle: int,
+        promotion: int,
+        fill: int,
+    ) -> CUresult:
+        """Through ctypes, so it returns the status alone. The map is numbered: its bytes are the count of maps so far."""
+        fields = (kind, address, tuple(extents), tuple(strides)[: rank - 1], tuple(box), tuple(steps))
+        status = self._result("cuTensorMapEncodeTiled", *fields, (interleave, swizzle, promotion, fill))
+        assert place % 64 == 0
+        if not status:
+            ctypes.memset(place, len(self.named("cuTensorMapEncodeTiled")), 128)
+        return status
 
     def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> tuple[Any, ...]:
         return (self._result("cuStreamWaitEvent", stream, event),)
@@ -227,6 +272,7 @@ class FakeDriver:
         if f[0] != self.stack[-1]:  # the function's context is not current
             status = CUresult.CUDA_ERROR_INVALID_CONTEXT
         if not status:
+            self.clock += self.durations.pop(0) if self.durations else 0.0
             addresses = list((ctypes.c_void_p * self.param_count).from_address(params))
             self.packed.append(ctypes.string_at(addresses[0], self.buffer_bytes) if addresses else b"")
             fields = {"grid": grid, "threads": threads, "shared": shared, "stream": stream, "params": params}
