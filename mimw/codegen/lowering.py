@@ -82,14 +82,16 @@ class Shared:
 
     `mix`: the part of the address, in bytes, whose bits the swizzle mixes with those of elements: an element at offset x of the layout
     lies at ``address - mix + (mix ^ x)``. Not 0 only in slices; hardware that swizzles addresses itself needs the address alone.
+    `align`: bytes that divide what views have added to the buffer's address, which bounds the width of an access.
     """
 
-    __slots__ = ("address", "layout", "mix")
+    __slots__ = ("address", "align", "layout", "mix")
 
-    def __init__(self, address: Lane, layout: SharedLayout | None = None, mix: int = 0) -> None:
+    def __init__(self, address: Lane, layout: SharedLayout | None = None, mix: int = 0, align: int = 1024) -> None:
         self.address = address
         self.layout = layout
         self.mix = mix
+        self.align = align
 
 
 class Inflight:

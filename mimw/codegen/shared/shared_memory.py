@@ -40,10 +40,11 @@ def lower_local_view(ctx: Lowering, op: Any) -> None:
     b = ctx.b
     t = op.result.type
     index = as_u32(ctx.scalar(op.index))
-    base = ctx.shared[op.src].address
-    address = b.add(base, b.times(index, slot_bytes(t)))
+    source = ctx.shared[op.src]
+    step = slot_bytes(t)
+    address = b.add(source.address, b.times(index, step))
     address.uniform = CTA
-    ctx.shared[op.result] = Shared(address)
+    ctx.shared[op.result] = Shared(address, align=min(source.align, step & -step))
 
 
 @lowers("memory.local_trans")
@@ -58,13 +59,16 @@ def lower_local_trans(ctx: Lowering, op: Any) -> None:
         layout.size,
     )
     source = ctx.shared[op.src]
-    ctx.shared[op.result] = Shared(source.address, turned, source.mix)
+    ctx.shared[op.result] = Shared(source.address, turned, source.mix, source.align)
 
 
 @lowers("memory.local_reinterpret")
 def lower_local_reinterpret(ctx: Lowering, op: Any) -> None:
     """The same bytes from the start element on."""
-    ctx.shared[op.result] = Shared(ctx.b.plus(ctx.shared[op.src].address, op.start * op.type.dtype.itemsize))
+    source = ctx.shared[op.src]
+    start = op.start * op.type.dtype.itemsize
+    align = min(source.align, start & -start or source.align)
+    ctx.shared[op.result] = Shared(ctx.b.plus(source.address, start), align=align)
 
 
 @lowers("memory.local_store")
@@ -124,7 +128,7 @@ def store_tile(
     low = (1 << len(layout.reg)) - 1
     free = [r for r in range(layout.num_regs) if not r & low & registers]
     coords = layout.reg_coords()
-    for group in vector_groups(placement, placement.unit_bits(shape, 16 // size), free):
+    for group in vector_groups(placement, placement.unit_bits(shape, min(16, place.align) // size), free):
         guard = b.both(owner, inside(group[0]))
         if guard is not None and guard.reg is None and not guard.off:
             continue
@@ -143,7 +147,9 @@ def load_tile(
     coords = layout.reg_coords()
     found: dict[int, Lane] = {}
     known: dict[tuple[int, ...], int] = {}
-    for group in vector_groups(placement, placement.unit_bits(shape, 16 // size), list(range(layout.num_regs))):
+    for group in vector_groups(
+        placement, placement.unit_bits(shape, min(16, place.align) // size), list(range(layout.num_regs))
+    ):
         first = known.setdefault(coords[group[0]], group[0])
         if first != group[0]:  # a copy of another register
             for r in group:

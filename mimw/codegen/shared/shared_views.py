@@ -32,7 +32,7 @@ def lower_local_slice(ctx: Lowering, op: Any) -> None:
         )
     source = ctx.shared[op.src]
     size = t.dtype.itemsize
-    mixed = 0
+    mixed, align = 0, source.align
     address = b.plus(source.address, -source.mix)
     for d, offset in enumerate(op.offsets):
         lane = ctx.scalar(offset)
@@ -49,11 +49,13 @@ def lower_local_slice(ctx: Lowering, op: Any) -> None:
                 f"dimension {d} of {t} is swizzled: a slice of {op.shape[d]} has to start at a constant multiple of {extent}",
                 op.loc,
             )
+        step = _alignment(ctx, offset, lane) * stride * size
+        align = min(align, step & -step or align)
         address = b.add(address, b.times(as_u32(lane), stride * size))
     mix = source.mix ^ mixed * size
     address = b.plus(address, mix)
     address = Lane(address.dtype, address.reg, address.off, uniform=CTA)
-    ctx.shared[op.result] = Shared(address, layout, mix if mix & _span(layout, op.shape) * size else 0)
+    ctx.shared[op.result] = Shared(address, layout, mix if mix & _span(layout, op.shape) * size else 0, align)
 
 
 def _linear(layout: SharedLayout, d: int, x: int) -> int:

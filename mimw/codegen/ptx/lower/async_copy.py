@@ -33,7 +33,7 @@ def lower_async_load(ctx: Lowering, op: Any) -> None:
     owner = ctx.is_thread(lanes, warps)
     low = (1 << len(layout.reg)) - 1
     free = [r for r in range(layout.num_regs) if not r & low & registers]
-    width = access_of(ctx, op.ptr, op.mask, 8 * size).width
+    width = min(access_of(ctx, op.ptr, op.mask, 8 * size).width, max(1, ctx.shared[op.dst].align // size))
     bits = placement.unit_bits(t.shape, width)
     if bits != list(range(len(bits))):
         bits = []

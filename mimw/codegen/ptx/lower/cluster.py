@@ -113,7 +113,9 @@ def _pieces(ctx: Lowering, op: Any, base: Lane, least: int, most: int) -> list[t
     free = [r for r in range(layout.num_regs) if not r & low & registers]
     coords = layout.reg_coords()
     out: list[tuple[Lane, list[Lane], Lane | None]] = []
-    for group in vector_groups(placement, placement.unit_bits(t.shape, most // size), free):
+    for group in vector_groups(
+        placement, placement.unit_bits(t.shape, min(most, ctx.shared[op.dst].align) // size), free
+    ):
         if len(group) * size < least:
             raise CompilationError(
                 "not-yet", f"an asynchronous remote store of {t.dtype} needs {least} neighbouring bytes a thread", op.loc,

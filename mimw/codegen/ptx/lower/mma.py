@@ -153,7 +153,13 @@ def lower_local_load(ctx: Lowering, op: Any) -> None:
     layout = layout_of(op.result)
     source = ctx.shared[op.src]
     lanes = None
-    if t.dtype is not I1 and layout.shape_padded == t.shape and len(layout.lane) == 5 and not source.mix:
+    if (
+        t.dtype is not I1
+        and layout.shape_padded == t.shape
+        and len(layout.lane) == 5
+        and not source.mix
+        and source.align >= 16
+    ):
         lanes = _by_ldmatrix(ctx, source.address, Placement(layout, shared, t.dtype.itemsize), t.dtype)
     ctx.set(op.result, lanes if lanes is not None else load_tile(ctx, source, shared, layout, t.shape, t.dtype))
 
