@@ -125,10 +125,14 @@ class Machine:
             with np.errstate(all="ignore"):
                 self.run_block(block)
         except SimulationError as e:
-            if e.program is None:
-                e.program = self.pid
-                e.task = self.task
+            self.blame(e)
             raise
+
+    def blame(self, e: SimulationError) -> None:
+        """Say in an error that it is this task's, unless it is somebody's already. A deadlock is everybody's."""
+        if e.program is None and e.code != "deadlock":
+            e.program = self.pid
+            e.task = self.task
 
     def run_block(self, block: Block) -> Exit:
         """Run a block up to its terminator."""

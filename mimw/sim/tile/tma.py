@@ -34,7 +34,11 @@ def start_load(
         for use, (buffer, barrier) in zip(uses, targets, strict=True):
             use.end()
             land(buffer, block)
-            barrier.land(size)
+            try:
+                barrier.land(size)
+            except SimulationError as e:
+                m.blame(e)
+                raise
 
     m.scheduler.post(what, op.loc, finish)
     m.scheduler.pause()

@@ -287,6 +287,28 @@ def test_async_dot() -> None:
     assert x.tolist() == [3 + 2 * 16 * 2]
 
 
+def test_async_dot_without_its_accumulator() -> None:
+    text = """  %yes = arith.constant {value = true} : i1
+  %no = arith.constant {value = false} : i1
+"""
+    text += DOT.replace("%a, %b, %c :", "%a, %b, %c, use_acc = %yes :")
+    text += """  %e = mma.async_dot %a, %b, %d, use_acc = %no : inflight<tensor<64x8xf32>>
+  %f, %g = mma.async_dot_wait %d, %e {pendings = 0} : tensor<64x8xf32>, tensor<64x8xf32>
+  %s = arith.sub %f, %g : tensor<64x8xf32>
+  %m = tensor.reduce %s {axis = 0} combine(%p: f32, %q: f32) {
+    %u = arith.maxnum %p, %q : f32
+    control.yield %u
+  } : tensor<8xf32>
+  %v = tensor.reduce %m {axis = 0} combine(%p: f32, %q: f32) {
+    %u = arith.minnum %p, %q : f32
+    control.yield %u
+  } : f32
+  memory.store %x, %v"""
+    x = floats(1)
+    run(body(text), [x, 0], (1,))
+    assert x.tolist() == [3]
+
+
 def test_an_operand_is_not_overwritten_before_the_wait() -> None:
     e = error(body(DOT + "  memory.local_store %b, %b0"), [floats(1), 0])
     assert e.code == "write-before-wait" and "b is written while an asynchronous dot still reads it" in e.message

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mimw.sim.tile import TensorDescriptor, run
+from mimw.sim.tile import TensorDescriptor
 from tests.sim.tile.mimw_programs import RING, RING_ARGUMENTS, fault, kernel, line_of
 from tests.sim.tile.test_mimw_tasks import GEMM_ARGUMENTS, gemm_text
 
@@ -116,7 +116,7 @@ def test_deadlock_of_a_cycle() -> None:
         "  k.mir:15:3: task 'left' of CTA (0, 0, 0) waits for phase 1 (parity 1) of q[0]: 1 phases complete, in the one under way "
         "0 of 1 arrivals; arrivals come from default, the code outside of tasks",
     ]
-    assert str(e).endswith("look for the cycle")
+    assert e.program is None and str(e).endswith("look for the cycle")
 
 
 def test_deadlock_without_tasks() -> None:
@@ -264,3 +264,23 @@ task.partition {tasks = ["default/4/0/-1/0", "one/1/0/-1/0", "two/1/0/-1/0"]} bo
     for seed in range(4):
         e = fault(kernel("", text), [], seed=seed)
         assert (e.code, e.task, e.program) == ("device-assert", "two", (0, 0, 0))
+
+
+def test_a_fault_of_an_engine_is_told_at_the_line_and_task_that_started_it() -> None:
+    text = """%zero = arith.constant {value = 0} : i32
+%buf = memory.local_alloc : memdesc<512x512xf32, shared>
+%b = barrier.alloc : barrier<1, arrive 1>
+%b0 = barrier.view %b, %zero : barrier<0, arrive 1>
+task.partition {tasks = ["default/4/0/-1/0", "loader/1/0/-1/0"]} bodies {
+  barrier.wait %b0, %zero
+  control.yield
+} bodies {
+  async_copy.tma_load %x, %buf, %b0, [%zero, %zero]
+  barrier.wait %b0, %zero
+  control.yield
+}"""
+    x = np.zeros((512, 512), np.float32)
+    e = fault(kernel("%x: tensor_desc<512x512xf32>", text), [TensorDescriptor(x, (512, 512))], (2,))
+    assert (e.code, e.task, e.program) == ("barrier-bytes", "loader", (0, 0, 0))
+    assert e.loc is not None and e.loc.line == 9
+    assert "1048576 bytes landed on b[0], 0 were expected" in e.message
