@@ -12,7 +12,22 @@ from mimw.ir.opdef import OPS, ElementwiseOp, OpSpec
 from mimw.ir.ops.control import BreakOp, ContinueOp, ForOp, IfOp, InlinedOp, ReturnOp, UnreachableOp, WhileOp, YieldOp
 from mimw.ir.ops.tensor import ReduceOp, ScanOp
 from mimw.ir.shared_layout import SharedLayout
-from mimw.ir.types import DTYPES, F16, F32, I1, I32, DType, MemDescType, PointerType, TensorType, Type, element_of
+from mimw.ir.types import (
+    DTYPES,
+    F16,
+    F32,
+    I1,
+    I32,
+    BarrierType,
+    DType,
+    MemDescType,
+    PointerType,
+    TensorDescType,
+    TensorType,
+    Type,
+    element_of,
+)
+from tests.ir.mimw_fillers import DESC, MIMW_FILLERS, make_handle
 
 HERE = Loc("programs.py", 1, 1)
 SCALARS = list(DTYPES.values())
@@ -29,6 +44,7 @@ class Maker:
             Argument("n", I32),
             Argument("h", PointerType(F16)),
             Argument("flag", I1),
+            Argument("desc", DESC),
         ]
         self.function = Function("random", arguments, HERE)
         self.block = self.function.block
@@ -94,6 +110,8 @@ class Maker:
         from mimw.ir.ops.arith import ConstantOp
         from mimw.ir.ops.memory import LocalAllocOp
 
+        if isinstance(t, (BarrierType, TensorDescType)):
+            return make_handle(self, t)
         if isinstance(t, MemDescType):
             op: OpBase = LocalAllocOp(type=t, loc=HERE)
         else:
@@ -221,7 +239,8 @@ def _dot(m: Maker) -> OpBase:
 
 def _async_dot(m: Maker) -> OpBase:
     a, b = m.value(MemDescType((64, 16), F16)), m.value(MemDescType((16, 8), F16))
-    return _op("mma.async_dot", a, b, m.value(TensorType((64, 8), F32)))
+    use_acc = m.random.choice([None, m.value(I1)])
+    return _op("mma.async_dot", a, b, m.value(TensorType((64, 8), F32)), use_acc=use_acc)
 
 
 def _as_inflight(m: Maker) -> OpBase:
@@ -231,7 +250,7 @@ def _as_inflight(m: Maker) -> OpBase:
 def _async_dot_wait(m: Maker) -> OpBase:
     started = _async_dot(m)
     m.block.append(started)
-    return _op("mma.async_dot_wait", [started.results[0]], m.random.choice([0, 1]))
+    return _op("mma.async_dot_wait", [started.results[0]], m.random.choice([0, 1]), m.random.random() < 0.5)
 
 
 def _trans(m: Maker) -> OpBase:
@@ -277,6 +296,7 @@ def _convert_layout(m: Maker) -> OpBase:
 
 
 FILLERS: dict[str, Any] = {
+    **MIMW_FILLERS,
     "arith.constant": lambda m: m.make(m.type(m.dtype())).owner and _op("arith.constant", 7, I32),
     "arith.cast": lambda m: _op("arith.cast", m.value(m.type(m.dtype())), m.dtype(), saturate=m.random.random() < 0.5),
     "arith.bitcast": lambda m: _op("arith.bitcast", m.value(m.type(F32)), DTYPES["u32"]),

@@ -1,5 +1,6 @@
 """Kernels of the MIMW layer, from Python to the tile simulator: they compute what NumPy computes, whatever the schedule."""
 
+# ruff: noqa: SIM113
 from __future__ import annotations
 
 from typing import Any

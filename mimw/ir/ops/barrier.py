@@ -32,7 +32,7 @@ class FenceOp(Op):
     scope: str = attr(choices=("gpu", "sys"))
 
 
-@op("barrier.alloc", effects=[_BARRIER], layout="none")
+@op("barrier.alloc", effects=[Effect("barrier", "write")], layout="none")
 class BarrierAllocOp(Op):
     """`type.count` mbarriers in shared memory, initialised to `type.arrive_count` before any task starts.
 
