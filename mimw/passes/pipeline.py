@@ -25,6 +25,7 @@ from mimw.passes import (
     tidy,
 )
 from mimw.passes.layout_inference import check, infer
+from mimw.passes.protocol import check as check_protocol
 from mimw.target import Target
 
 
@@ -47,6 +48,7 @@ PASSES: tuple[Pass, ...] = (
     canonicalize,  # again, over what that left
     fusion,  # before anything looks at rounding: every engine then rounds alike
     task_partition,  # after the last pass that merges equal ops: tasks compute their own scalars from here on
+    check_protocol,  # needs the ids and scalars of the tasks, and barrier ops that nothing has touched yet
     shapes_through_memory,  # reshapes that are no renaming become buffers before layouts are chosen
     stage_dot,  # products become explicit buffers and instructions, which layouts and pipelining need to see
     memdesc_layout,  # when all buffers are there; inference prices accesses by where the elements lie
