@@ -20,6 +20,7 @@ from mimw.frontend.tracer import Flexible, Retype, Tracer
 from mimw.ir.core import Block, OpBase, Value
 from mimw.ir.types import Type
 from mimw.language.core import is_tuple, tensor
+from mimw.language.handles import moving
 
 
 class Carried:
@@ -66,11 +67,27 @@ class Carried:
 def first_guess(t: Tracer, base: State, nodes: list[ast.stmt], excluded: set[str]) -> Carried:
     """The slots that the statements assign by name, with the types they have now."""
     names, fields = assigned_names(nodes)
+    moved = _moved_by_methods(base, nodes)
     out = Carried(base)
     for key, value in base.slots.items():
-        hit = key in names - excluded if isinstance(key, str) else key[1] in fields
+        hit = key in names - excluded if isinstance(key, str) else key[1] in fields or key in moved
         if hit and not isinstance(value, Undefined):
             out.templates[key] = scope.template_of(value)
+    return out
+
+
+def _moved_by_methods(base: State, nodes: list[ast.stmt]) -> set[Key]:
+    """The fields that calls of methods (``pipe.wait()``) will change: each nested loop would else be traced once more to find out."""
+    used: dict[str, set[str]] = {}
+    for root in nodes:
+        for node in ast.walk(root):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                used.setdefault(node.value.id, set()).add(node.attr)
+    out: set[Key] = set()
+    for name, methods in used.items():
+        record = base.slots.get(name)
+        if isinstance(record, moving):
+            out.update((id(record), f) for f in record.moved_by(methods))
     return out
 
 

@@ -118,6 +118,16 @@ class traced:
     __slots__ = ()
 
 
+class moving(traced):
+    """A record of the language whose methods change its fields."""
+
+    __slots__ = ()
+
+    def moved_by(self, methods: set[str]) -> set[str]:
+        """The fields that these methods change: a guess, for speed only."""
+        raise NotImplementedError
+
+
 class async_token(traced):
     """Stands for a group of asynchronous copies. Groups complete in order, so a token carries nothing."""
 

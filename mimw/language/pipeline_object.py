@@ -25,7 +25,7 @@ from mimw.ir.types import I32
 from mimw.language import semantic
 from mimw.language.barrier import MAX_BYTES, alloc_barriers, barrier_arrive, barrier_expect_bytes, barrier_wait
 from mimw.language.core import const_bool, const_int, explain, is_tuple, tensor, unwrap
-from mimw.language.handles import buffered_tensor, mbarrier, traced
+from mimw.language.handles import buffered_tensor, mbarrier, moving, traced
 from mimw.language.local import local_alloc
 from mimw.language.semantic import fail
 
@@ -69,7 +69,7 @@ class pipeline_slot(traced):
         raise AttributeError(name)
 
 
-class pipeline(traced):
+class pipeline(moving):
     """A ring of `stages` slots; each keyword is a buffer, given as ``(shape, dtype)``. Stands outside of tasks.
 
     `consumers` tasks (or replicas) take every slot and give it back. With `tma` the producer fills all buffers of a slot
@@ -115,6 +115,22 @@ class pipeline(traced):
         self.acquired = self.committed = self.waited = self.released = 0
         self.acquire_phase = 1  # a fresh barrier lets the first wait of the producer pass
         self.wait_phase = 0
+
+    def moved_by(self, methods: set[str]) -> set[str]:
+        """The positions that change where these methods are called."""
+        at: set[str] = set()
+        phases: set[str] = set()
+        if methods & {"acquire", "produce"}:
+            at.add("acquired")
+            phases.add("acquire_phase")
+        if methods & {"commit", "produce"} and not self.ring.tma:
+            at.add("committed")
+        if methods & {"wait", "consume"}:
+            at.add("waited")
+            phases.add("wait_phase")
+        if methods & {"release", "consume"}:
+            at.add("released")
+        return phases if self.ring.stages == 1 else at | phases
 
     # The producer's end.
 
