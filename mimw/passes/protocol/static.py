@@ -18,7 +18,6 @@ from mimw.ir.ops.cluster import AsyncRemoteCopyOp, AsyncRemoteStoreOp
 from mimw.ir.ops.control import ForOp, WhileOp
 from mimw.ir.ops.memory import LocalViewOp
 from mimw.ir.types import BarrierType, MemDescType, TensorDescType
-from mimw.passes.facts import compute
 from mimw.passes.folding import constant_of
 from mimw.passes.shared_places import barrier_alloc
 from mimw.passes.tasks import TaskMap
@@ -213,20 +212,15 @@ def _inside(v: Value, loop: OpBase) -> bool:
 
 def _indices(fn: Function) -> None:
     """A slot or barrier that is out of range whatever happens."""
-    views = [op for op in fn.walk() if isinstance(op, (BarrierViewOp, LocalViewOp))]
-    if not views:
-        return
-    facts = compute(fn)
-    for op in views:
+    for op in fn.walk():
+        if not isinstance(op, (BarrierViewOp, LocalViewOp)):
+            continue
         t = op.operands[0].type
         count = t.count if isinstance(t, BarrierType) else t.shape[0] if isinstance(t, MemDescType) else 0
-        fact = facts.of(op.index)
-        if (fact.lo is not None and fact.lo >= count) or (fact.hi is not None and fact.hi < 0):
+        index = constant_of(op.index)
+        if index is not None and not 0 <= index < count:
             what = "barrier" if isinstance(t, BarrierType) else "slot"
-            where = (
-                str(fact.lo) if fact.lo == fact.hi else f"at least {fact.lo}" if (fact.lo or 0) >= count else "negative"
-            )
-            raise CompilationError("bad-index", f"{what} index {where} of {count}", op.loc)
+            raise CompilationError("bad-index", f"{what} {index} of {count}", op.loc)
 
 
 def _named(fn: Function) -> None:
