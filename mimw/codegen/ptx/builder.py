@@ -80,6 +80,7 @@ class PtxBuilder(LaneBuilder):
     def __init__(self, target: Target) -> None:
         super().__init__(target)
         self.params: list[tuple[str, Element | TensorDescType]] = []
+        self.warp: Lane | None = None  # of the CTA, where the kernel's entry has found it already
         self.has_bf16 = target.has("bf16_arith")
         self._memory_opcodes: dict[tuple[str, str, str, int], str] = {}
 
@@ -461,6 +462,8 @@ class PtxBuilder(LaneBuilder):
 
     def cta_warp_id(self) -> Lane:
         """Index of the warp in the CTA, i32, known to be one in the warp."""
+        if self.warp is not None:
+            return self.warp
         warp = self.shift(Lane(U32, self._special("%tid.x", LANE).reg), -5)
         return self.pure("shfl.sync.idx.b32", I32, [self.register(warp), Imm(0), Imm(31), Imm(-1)], WARP)
 

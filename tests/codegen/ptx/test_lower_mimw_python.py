@@ -71,7 +71,7 @@ def execute(
 
 
 @pytest.mark.parametrize("seed", [0, 5])
-@pytest.mark.parametrize(("stages", "steps"), [(1, 1), (2, 3), (3, 7)])
+@pytest.mark.parametrize(("stages", "steps"), [(2, 1), (2, 3), (3, 7)])
 def test_matmul_with_raw_barriers(stages: int, steps: int, seed: int) -> None:
     _check(raw_matmul, 128, 32, 64 * steps, stages, (1, 1), {"a": (64, 64), "b": (64, 32), "c": (64, 32)}, seed)
 

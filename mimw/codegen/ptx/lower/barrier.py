@@ -7,6 +7,7 @@ twice in the meantime. A product after the wait shows that the four warps of one
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from mimw.codegen.lane_builder import Lane
@@ -165,6 +166,17 @@ _QUIET = frozenset(
 """Ops that do not let warps drift apart further than what stands before them."""
 
 
+def _before(op: OpBase) -> Iterator[OpBase]:
+    """The ops that certainly ran before one, latest first: back to the start of the loop or body around it, through branches."""
+    while op.parent is not None:
+        block = op.parent
+        yield from reversed(block.ops[: block.ops.index(op)])
+        above = block.parent_op
+        if above is None or above.name != "control.if":
+            return
+        op = above
+
+
 def _met(ctx: Lowering, op: OpBase) -> bool:
     """Whether the task met before an op, or what this function would find before it."""
     if op.name == "barrier.arrive":
@@ -174,10 +186,7 @@ def _met(ctx: Lowering, op: OpBase) -> bool:
 
 def meet(ctx: Lowering, op: OpBase) -> None:
     """The task's warps meet before its leader speaks, unless they are known to be together."""
-    block = op.parent
-    if block is None:
-        raise InternalError("an op outside of a block", op.loc)
-    for earlier in reversed(block.ops[: block.ops.index(op)]):
+    for earlier in _before(op):
         if earlier.name == "barrier.cta_sync" or _met(ctx, earlier):
             return
         if earlier.name == "mma.async_dot" and ctx.num_warps == WARP_GROUP:

@@ -136,7 +136,7 @@ class _Frame:
         if self.clustered:
             ctx.exit = Block("exit")
         b.hint = "warp"
-        warp = b.cta_warp_id()
+        warp = b.warp = b.cta_warp_id()
         for i, group in enumerate(groups):
             rest = self.split(warp, group.end, f"warps{group.first}") if i + 1 < len(groups) else None
             b.open_scope()
