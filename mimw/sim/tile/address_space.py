@@ -123,8 +123,9 @@ class AddressSpace:
         if what == "store" and not region.writable:
             raise SimulationError("read-only", f"store into {region}, which is read-only")
         first, view = region.view(dtype)
-        part = view[(address - first) // dtype.itemsize :]
-        return np.lib.stride_tricks.as_strided(part, shape, tuple(s * dtype.itemsize for s in strides))
+        part = view[(address - first) // dtype.itemsize :].view(np.uint8)
+        # Not as_strided: it does not know float8_e5m2.
+        return np.ndarray(shape, dtype, buffer=part, strides=tuple(s * dtype.itemsize for s in strides))
 
     def _locate(self, access: _Access, what: str) -> list[tuple[Region, Any]]:
         at, size = access.at, access.size

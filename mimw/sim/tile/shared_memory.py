@@ -97,7 +97,9 @@ class Buffer:
             return Buffer(flat[: int(np.prod(shape))].reshape(shape), self.alloc, self.name)
         steps = [b[0] if b else s for b, s in zip(layout.bases, layout.strides, strict=True)]
         strides = [n * flat.itemsize for n in steps]
-        return Buffer(np.lib.stride_tricks.as_strided(flat, shape, strides), self.alloc, self.name)
+        # Not as_strided: it does not know float8_e5m2.
+        strided: Array = np.ndarray(shape, flat.dtype, buffer=flat.view(np.uint8), strides=strides)
+        return Buffer(strided, self.alloc, self.name)
 
     def overlaps(self, other: Buffer) -> bool:
         """Whether two views have a byte in common."""
