@@ -222,7 +222,9 @@ def _descriptor(name: str, t: TensorDescType, loc: Loc) -> dict[str, Any]:
     try:
         plan = box_plan(t.layout, t.block_shape, t.dtype.itemsize)
     except ValueError as error:
-        raise CompilationError("tensor-descriptor", f"the descriptor {name} cannot be copied by TMA: {error}", loc) from None
+        raise CompilationError(
+            "tensor-descriptor", f"the descriptor {name} cannot be copied by TMA: {error}", loc
+        ) from None
     return descriptor_record(name, t.dtype.name, t.block_shape, plan.box[::-1], plan.swizzle)
 
 

@@ -119,7 +119,9 @@ class Kernel(KernelFunction):
     def _options(self, given: dict[str, Any]) -> Options:
         if given.get("num_ctas", 1) != 1:
             hint = "state the cluster with ctas_per_cga=(x, y, z); the grid then counts CTAs"
-            raise self.refuse("not-yet", "is launched with num_ctas > 1: tiles spread over a cluster are not yet supported", hint)
+            raise self.refuse(
+                "not-yet", "is launched with num_ctas > 1: tiles spread over a cluster are not yet supported", hint
+            )
         chosen = {k: given[k] for k in _OPTIONS if given.get(k) is not None}
         for name in ("num_warps", "num_stages", "maxnreg"):
             if name in chosen and type(chosen[name]) is not int:

@@ -64,7 +64,9 @@ def do_bench_cudagraph(
     device = _device("do_bench_cudagraph")
     torch = sys.modules.get("torch")
     if torch is None:
-        raise LaunchError("bench", "do_bench_cudagraph needs torch, which is not imported", caller_loc(), hint="use do_bench")
+        raise LaunchError(
+            "bench", "do_bench_cudagraph needs torch, which is not imported", caller_loc(), hint="use do_bench"
+        )
     with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream()):
         fn()
         for tensor in grad_to_none or ():
@@ -104,7 +106,9 @@ def _drop_gradients(tensors: Sequence[Any] | None) -> None:
 
 def _check_mode(return_mode: str) -> None:
     if return_mode not in RETURN_MODES:
-        raise LaunchError("bench", f"return_mode is one of {', '.join(RETURN_MODES)}, not {return_mode!r}", caller_loc())
+        raise LaunchError(
+            "bench", f"return_mode is one of {', '.join(RETURN_MODES)}, not {return_mode!r}", caller_loc()
+        )
 
 
 def _device(what: str) -> int:

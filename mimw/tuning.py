@@ -121,7 +121,9 @@ class Wrapper:
 
     def refuse(self, text: str, hint: str | None = None, notes: list[Note] | None = None) -> LaunchError:
         """The error that tuning this kernel `text`, at the caller's line."""
-        return LaunchError("autotune", f"autotune of kernel {self.name!r}: {text}", caller_loc(), hint=hint, notes=notes)
+        return LaunchError(
+            "autotune", f"autotune of kernel {self.name!r}: {text}", caller_loc(), hint=hint, notes=notes
+        )
 
 
 class Heuristics(Wrapper):
@@ -177,7 +179,9 @@ class Autotuner(Wrapper):
         self._lock = threading.RLock()
         for name in (*self.key, *self._reset, *self._restore):
             if name not in self.parameter_names:
-                raise self.refuse(f"it has no parameter {name!r}", f"its parameters are {', '.join(self.parameter_names)}")
+                raise self.refuse(
+                    f"it has no parameter {name!r}", f"its parameters are {', '.join(self.parameter_names)}"
+                )
         for name in self._prune:
             if name not in ("early_config_prune", "perf_model", "top_k"):
                 raise self.refuse(
@@ -189,7 +193,9 @@ class Autotuner(Wrapper):
         given = {**dict(zip(self.parameter_names, args, strict=False)), **kwargs}
         taken = sorted({name for config in self.configs for name in config.kwargs if name in given})
         if taken:
-            raise self.refuse(f"{', '.join(taken)} is set by the configurations and by the launch", "leave it to one of them")
+            raise self.refuse(
+                f"{', '.join(taken)} is set by the configurations and by the launch", "leave it to one of them"
+            )
         call = Call(self.fn, grid, args, kwargs, given)
         config = self.configs[0] if len(self.configs) == 1 else self._winner(call)
         self.best_config = config
@@ -222,7 +228,9 @@ class Autotuner(Wrapper):
         try:
             hash(out)
         except TypeError:
-            raise self.refuse(f"the key {', '.join(self.key)} must have hashable values", "name scalars, not arrays") from None
+            raise self.refuse(
+                f"the key {', '.join(self.key)} must have hashable values", "name scalars, not arrays"
+            ) from None
         return out
 
     def _pruned(self, call: Call) -> list[Config]:
@@ -312,7 +320,9 @@ class Autotuner(Wrapper):
             self._after(everything, None)
 
         found = self._bench(once)
-        return tuple(float(t) for t in cast("list[Any]", found)) if isinstance(found, (tuple, list)) else (float(found),)
+        return (
+            tuple(float(t) for t in cast("list[Any]", found)) if isinstance(found, (tuple, list)) else (float(found),)
+        )
 
     def _before(self, everything: dict[str, Any], reset_only: bool) -> None:
         if self._pre_hook is not None:

@@ -55,11 +55,25 @@ def simulated_map(d: TensorDescriptor, record: dict[str, Any]) -> bytes:
     """A descriptor as the PTX simulator takes it, in the box that the code asks for."""
     size = d.base.itemsize
     return tensor_map.encode(
-        d.base, record["elem"], d.shape[::-1], [s * size for s in d.strides[-2::-1]], record["box"], None, record["swizzle"], d.padding
+        d.base,
+        record["elem"],
+        d.shape[::-1],
+        [s * size for s in d.strides[-2::-1]],
+        record["box"],
+        None,
+        record["swizzle"],
+        d.padding,
     )
 
 
-def in_ptx(kernel: Any, grid: tuple[int, int, int], signature: dict[str, Any], constants: dict[str, Any], args: list[Any], **options: Any) -> Any:
+def in_ptx(
+    kernel: Any,
+    grid: tuple[int, int, int],
+    signature: dict[str, Any],
+    constants: dict[str, Any],
+    args: list[Any],
+    **options: Any,
+) -> Any:
     """Compile for the descriptors among `args` and run the text."""
     compiled = kernel.compile(signature, constants, **options)
     records = iter(compiled.metadata.extra["descriptors"])
@@ -132,7 +146,10 @@ def test_spellings_of_a_type(text: str):
     assert [r["block"] for r in kernel.metadata.extra["descriptors"]] == [[32, 64]] * 2
 
 
-@pytest.mark.parametrize("text", ["tensor_desc<bf16>", "tensor_desc<32xbf15>", "tensor_desc<0x64xbf16>", "tensordesc<bf16[a]>", "tensor_desc<"])
+@pytest.mark.parametrize(
+    "text",
+    ["tensor_desc<bf16>", "tensor_desc<32xbf15>", "tensor_desc<0x64xbf16>", "tensordesc<bf16[a]>", "tensor_desc<"],
+)
 def test_wrong_types(text: str):
     with pytest.raises(LaunchError) as caught:
         copy_blocks.compile({"src": text, "dst": text}, {"M": 32, "N": 64})

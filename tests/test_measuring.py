@@ -156,7 +156,11 @@ def test_reports(capsys: pytest.CaptureFixture[str], tmp_path: Path):
         {"M": 256, "N": 512, "A": 65539.0, "B": 65540.0},
     ]
     assert capsys.readouterr().out == "sizes:\n  M    N      A      B\n128  128   8195   8196\n256  512  65539  65540\n"
-    assert (tmp_path / "sizes.csv").read_text().splitlines() == ["M,N,A,B", "128,128,8195.0,8196.0", "256,512,65539.0,65540.0"]
+    assert (tmp_path / "sizes.csv").read_text().splitlines() == [
+        "M,N,A,B",
+        "128,128,8195.0,8196.0",
+        "256,512,65539.0,65540.0",
+    ]
     assert measure.run(print_data=False) == [{**r, "A": r["A"] - 3, "B": r["B"] - 3} for r in rows]
     assert capsys.readouterr().out == ""
     with pytest.raises(ValueError, match="2 lines have 1 names"):

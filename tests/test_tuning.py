@@ -65,7 +65,9 @@ class Bench:
     blocks: list[int]
 
 
-def tuner(bench: Bench | None, configs: list[Config], key: tuple[str, ...] = ("n",), fn: Any = fill, **options: Any) -> Autotuner:
+def tuner(
+    bench: Bench | None, configs: list[Config], key: tuple[str, ...] = ("n",), fn: Any = fill, **options: Any
+) -> Autotuner:
     """A fresh tuner whose bench learns the block of a run through the grid."""
     return mimw.autotune(configs, key, do_bench=bench, **options)(fn)
 
@@ -114,7 +116,9 @@ def test_options_of_a_configuration_reach_the_launch(cuda: FakeDriver):
     assert not cuda.named("cuLaunchKernelEx")
 
 
-def test_winners_are_kept_on_disk(cuda: FakeDriver, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+def test_winners_are_kept_on_disk(
+    cuda: FakeDriver, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("MIMW_PRINT_AUTOTUNING", "1")
     bench = Bench({64: 3.0, 128: 1.0})
     tuner(bench, blocks(64, 128))[grid_of(bench)](Tensor(16, F32), 1000)
@@ -177,7 +181,8 @@ def test_a_fault_that_all_share_speaks_for_itself(cuda: FakeDriver):
 
 
 @pytest.mark.parametrize(
-    ("result", "message"), [(CUresult.CUDA_ERROR_ILLEGAL_ADDRESS, "accessed memory"), (CUresult.CUDA_ERROR_INVALID_VALUE, "invalid value")]
+    ("result", "message"),
+    [(CUresult.CUDA_ERROR_ILLEGAL_ADDRESS, "accessed memory"), (CUresult.CUDA_ERROR_INVALID_VALUE, "invalid value")],
 )
 def test_a_broken_device_ends_the_tuning(cuda: FakeDriver, result: CUresult, message: str):
     bench = Bench({64: 1.0, 128: 1.0})
@@ -284,7 +289,10 @@ def test_hooks_of_the_user(cuda: FakeDriver):
     bench, log = Bench({64: 1.0, 128: 2.0}), []
     tuned = tuner(
         bench,
-        [Config({"BLOCK": b}, pre_hook=lambda args: log.append(("config", args["BLOCK"], args["n"]))) for b in (64, 128)],
+        [
+            Config({"BLOCK": b}, pre_hook=lambda args: log.append(("config", args["BLOCK"], args["n"])))
+            for b in (64, 128)
+        ],
         pre_hook=lambda args, reset_only=False: log.append(("pre", args["BLOCK"], reset_only)),
         post_hook=lambda args, exception: log.append(("post", args["BLOCK"], exception)),
     )

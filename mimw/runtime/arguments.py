@@ -97,7 +97,12 @@ def check_block(kernel: str, param: Param, info: ArrayInfo | ScalarInfo, block: 
 
 def _checked_descriptor(kernel: str, param: Param, info: ArrayInfo | ScalarInfo) -> DescriptorInfo:
     if not isinstance(info, DescriptorInfo):
-        _refuse(kernel, param, f"an array of {info.dtype}" if isinstance(info, ArrayInfo) else f"{info.value!r}", "launch-dtype")
+        _refuse(
+            kernel,
+            param,
+            f"an array of {info.dtype}" if isinstance(info, ArrayInfo) else f"{info.value!r}",
+            "launch-dtype",
+        )
     if info.dtype != param.dtype:
         _refuse(kernel, param, f"a tensor descriptor of {info.dtype}", "launch-dtype")
     return info

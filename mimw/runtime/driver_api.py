@@ -341,7 +341,9 @@ def encode_tensor_map(
         int(nan_fill),
     )
     if status:
-        text = f"extents {list(extents)}, strides {list(strides)} bytes, box {list(box)}, swizzle {swizzle}, type {kind}"
+        text = (
+            f"extents {list(extents)}, strides {list(strides)} bytes, box {list(box)}, swizzle {swizzle}, type {kind}"
+        )
         raise make_error(_driver().CUresult(status), "cuTensorMapEncodeTiled", text)
     return ctypes.string_at(place, 128)
 

@@ -203,13 +203,18 @@ class TensorDescriptor:
                 text = f"stride {d} is {stride} elements of {size} bytes; it must be a multiple of {ALIGNMENT} bytes from 0 up"
                 _refuse(text, hint)
         if info.ptr % ALIGNMENT:
-            _refuse(f"the tensor's address {info.ptr:#x} is not a multiple of {ALIGNMENT} bytes", "copy it to its own memory")
+            _refuse(
+                f"the tensor's address {info.ptr:#x} is not a multiple of {ALIGNMENT} bytes",
+                "copy it to its own memory",
+            )
         if self.padding not in PADDINGS:
             _refuse(f"padding is 'zero' or 'nan', not {self.padding!r}")
         if self.padding == "nan" and self.dtype not in _NAN_TYPES:
             _refuse(f"padding 'nan' is for {', '.join(sorted(_NAN_TYPES))}; the tensor is {self.dtype}")
         if info.kind == "host" and _span(shape, strides) > _span(info.shape, info.strides):
-            _refuse(f"shape {list(shape)} with strides {list(strides)} reaches beyond the array of shape {list(info.shape)}")
+            _refuse(
+                f"shape {list(shape)} with strides {list(strides)} reaches beyond the array of shape {list(info.shape)}"
+            )
 
 
 def _array(base: Any, stream: int | None = None) -> ArrayInfo:

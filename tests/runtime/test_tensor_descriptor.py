@@ -45,7 +45,9 @@ def compiled(*names: str, block: tuple[int, ...] = (16, 64), dtype: str = "bf16"
     layout_params(params)
     box = (block[-1] // 2, *block[-2::-1])
     records = [descriptor_record(name, dtype, block, box, 64) for name in names]
-    return CompiledKernel({"cubin": b"\x7fELF"}, KernelMetadata("copy", "copy", "sm_90a", params, extra={"descriptors": records}))
+    return CompiledKernel(
+        {"cubin": b"\x7fELF"}, KernelMetadata("copy", "copy", "sm_90a", params, extra={"descriptors": records})
+    )
 
 
 def tensor(shape: tuple[int, ...] = (100, 128), address: int = 0x1000, dtype: Any = BF16, device: int = 0) -> Tensor:
@@ -91,9 +93,21 @@ def test_block_shape_may_be_set_later():
         (lambda: TensorDescriptor(3, [1], [1], [1]), "describes an array, not a int", None),
         (lambda: TensorDescriptor("x", [1], [1], [1]), "a str is neither an array nor a scalar", None),
         (lambda: TensorDescriptor(tensor(), [], [], []), "has 1 to 5 dimensions, not 0", "fold dimensions"),
-        (lambda: TensorDescriptor(tensor(), [8] * 6, [8] * 5 + [1], [8] * 6), "has 1 to 5 dimensions, not 6", "fold dimensions"),
-        (lambda: TensorDescriptor(tensor(), [8, 8], [1], [8, 8]), "shape [8, 8] and strides [1] differ in length", None),
-        (lambda: TensorDescriptor(tensor(), [8, 8.5], [8, 1], [8, 8]), "shape is a list of integers, not [8, 8.5]", None),
+        (
+            lambda: TensorDescriptor(tensor(), [8] * 6, [8] * 5 + [1], [8] * 6),
+            "has 1 to 5 dimensions, not 6",
+            "fold dimensions",
+        ),
+        (
+            lambda: TensorDescriptor(tensor(), [8, 8], [1], [8, 8]),
+            "shape [8, 8] and strides [1] differ in length",
+            None,
+        ),
+        (
+            lambda: TensorDescriptor(tensor(), [8, 8.5], [8, 1], [8, 8]),
+            "shape is a list of integers, not [8, 8.5]",
+            None,
+        ),
         (lambda: TensorDescriptor(tensor(), 8, 1, 8), "shape is a list of integers, not 8", None),
         (lambda: TensorDescriptor(tensor(), [-1, 8], [8, 1], [8, 8]), "extents go from 0 to 2^32", None),
         (lambda: TensorDescriptor(tensor(), [2**32 + 1, 8], [8, 1], [8, 8]), "extents go from 0 to 2^32", None),
@@ -105,7 +119,11 @@ def test_block_shape_may_be_set_later():
         ),
         (lambda: TensorDescriptor(tensor(), [8, 8], [-8, 1], [8, 8]), "stride 0 is -8 elements", "pad the rows"),
         (lambda: TensorDescriptor(tensor(), [8, 8], [2**39, 1], [8, 8]), "stride 0 is", "pad the rows"),
-        (lambda: TensorDescriptor(tensor(address=0x1008), [8], [1], [8]), "address 0x1008 is not a multiple of 16", "copy it"),
+        (
+            lambda: TensorDescriptor(tensor(address=0x1008), [8], [1], [8]),
+            "address 0x1008 is not a multiple of 16",
+            "copy it",
+        ),
         (lambda: TensorDescriptor(tensor(), [8], [1], [0]), "block_shape [0]: no extent may be below 1", None),
         (lambda: TensorDescriptor(tensor(), [8], [1], [8], "one"), "padding is 'zero' or 'nan', not 'one'", None),
         (
@@ -148,7 +166,17 @@ def test_the_drivers_arguments(cuda: FakeDriver):
 
 @pytest.mark.parametrize(
     ("dtype", "kind"),
-    [("int8", 0), ("bool", 0), ("int16", 1), ("uint32", 2), ("int32", 3), ("int64", 5), ("float16", 6), ("float32", 7), ("float64", 8)],
+    [
+        ("int8", 0),
+        ("bool", 0),
+        ("int16", 1),
+        ("uint32", 2),
+        ("int32", 3),
+        ("int64", 5),
+        ("float16", 6),
+        ("float32", 7),
+        ("float64", 8),
+    ],
 )
 @pytest.mark.parametrize(("span", "code"), [(0, 0), (32, 1), (64, 2), (128, 3)])
 def test_numbers_of_types_and_swizzles(cuda: FakeDriver, dtype: str, kind: int, span: int, code: int):
@@ -248,7 +276,11 @@ def test_devices_in_turn(cuda: FakeDriver):
 @pytest.mark.parametrize(
     ("argument", "code", "text"),
     [
-        (lambda: tensor(), "launch-dtype", "argument 'a' is a tensor descriptor of bf16, the launch gives an array of bf16"),
+        (
+            lambda: tensor(),
+            "launch-dtype",
+            "argument 'a' is a tensor descriptor of bf16, the launch gives an array of bf16",
+        ),
         (lambda: 5, "launch-dtype", "argument 'a' is a tensor descriptor of bf16, the launch gives 5"),
         (
             lambda: TensorDescriptor.from_tensor(tensor(dtype=F16), [16, 64]),
