@@ -234,7 +234,7 @@ def _allot_warps(fn: Function, partition: PartitionOp, specs: list[TaskSpec], ta
     if total * target.warp_size > target.max_threads:
         table = "\n".join(f"  {task_name(s.name, s.replica, names)}: {s.num_warps} warps" for s in specs)
         raise CompilationError(
-            "too-many-warps",
+            "bad-task",
             f"the tasks take {total} warps; a CTA has at most {target.max_threads // target.warp_size}\n{table}",
             partition.loc,
         )
@@ -253,7 +253,7 @@ def _claim(taken: dict[int, int], specs: list[TaskSpec], i: int, step: int, part
     names = [t.name for t in specs]
     if s.start_warp % step:
         raise CompilationError(
-            "task-warps",
+            "bad-task",
             f"task {s.name} starts at warp {s.start_warp}; it has to start at a multiple of {step}",
             partition.loc,
         )
@@ -261,7 +261,7 @@ def _claim(taken: dict[int, int], specs: list[TaskSpec], i: int, step: int, part
         if w in taken:
             other = specs[taken[w]]
             raise CompilationError(
-                "task-warps",
+                "bad-task",
                 f"task {task_name(s.name, s.replica, names)} starts at warp {s.start_warp}, where {task_name(other.name, other.replica, names)} runs",
                 partition.loc,
                 hint="leave warp_group_start_id away: the compiler finds room",

@@ -20,7 +20,11 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 OTHER_CODES: dict[str, str] = {
     "autotune": "Autotuning is asked for what it cannot do, or no configuration fits.",
+    "barrier-arrivals": "More arrivals come on an mbarrier in one phase than it counts.",
+    "barrier-bytes": "The bytes that an mbarrier expects are not those that the copies on it bring.",
+    "barrier-never-arrived": "A wait for an mbarrier on which nothing ever arrives.",
     "bench": "A measurement is asked for what it cannot do.",
+    "deadlock": "The tasks wait for barriers that never complete; the text says who waits for what.",
     "inspect-file": "`mimw inspect` is not told a file and a kernel.",
     "inspect-kernel": "The file has no kernel of that name.",
     "inspect-signature": "The signature has more entries than the kernel has parameters.",
@@ -42,10 +46,14 @@ OTHER_CODES: dict[str, str] = {
     "launch-stream": "`stream` is no CUDA stream.",
     "launch-target": "The code's target does not run on the device, or is unknown.",
     "launch-threads": "The kernel needs too many registers for that many threads.",
+    "layout-conflict": "No layout of a buffer in shared memory serves all its uses.",
+    "named-barrier": "A named barrier's number or thread count is impossible, or there are too many of them.",
     "no-disassembler": "SASS is asked for and no disassembler is here.",
     "outside-kernel": "A language function is called outside of a kernel.",
+    "registers": "The tasks ask for more registers than the CTA has.",
     "shared-memory": "The kernel's buffers need more shared memory than the target has.",
     "tensor-descriptor": "TMA cannot copy the tensor or the blocks that a descriptor describes.",
+    "tma-block": "TMA cannot copy a block of this shape, or from how it lies in shared memory.",
     "unsupported": "The target cannot do this; the text says why.",
 }
 """Codes that are raised outside of language and frontend."""

@@ -32,8 +32,8 @@ from mimw.passes.folding import fold
 from mimw.passes.protocol.static import barrier_name, copied_bytes
 from mimw.passes.tasks import TaskMap
 
-_STEPS = 6000
-_SAMPLES = ((1024, 24), (320, 2))
+_STEPS = 5000
+_SAMPLES = ((512, 6), (320, 2))
 """Values of unknown integer arguments, and of the grid's sizes."""
 _ACTORS = (BarrierWaitOp, BarrierArriveOp, BarrierExpectOp, NamedArriveOp, NamedWaitOp, TmaLoadOp, BulkLoadOp)
 _ELSEWHERE = ("cluster.", "barrier.remote_view")
