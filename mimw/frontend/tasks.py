@@ -47,7 +47,12 @@ def visit_with(t: Tracer, node: ast.With) -> Flow:
         t.error("bad-task", "async_task outside of async_tasks", node, "put it into `with ml.async_tasks():`")
     if isinstance(obj, traced) and hasattr(class_of(obj), "leave"):
         return _managed(t, node, item, obj)
-    return t.error("unsupported-syntax", f"with {explain(obj)} cannot be used in a kernel", node, "with takes ml.async_tasks() and ml.async_task()")
+    return t.error(
+        "unsupported-syntax",
+        f"with {explain(obj)} cannot be used in a kernel",
+        node,
+        "with takes ml.async_tasks() and ml.async_task()",
+    )
 
 
 def _no_name(t: Tracer, item: ast.withitem) -> None:
@@ -63,7 +68,12 @@ def _managed(t: Tracer, node: ast.With, item: ast.withitem, obj: Any) -> Flow:
     leaves = _leaving(node.body, False)
     if leaves is not None:
         word = type(leaves).__name__.lower()
-        t.error("unsupported-syntax", f"{word} out of a with", leaves, "call the two ends yourself: acquire and commit, wait and release")
+        t.error(
+            "unsupported-syntax",
+            f"{word} out of a with",
+            leaves,
+            "call the two ends yourself: acquire and commit, wait and release",
+        )
     value = call_language(t, obj.enter, [], {}, item.context_expr)
     if item.optional_vars is not None:
         assign_target(t, item.optional_vars, value)
@@ -128,7 +138,13 @@ def _check_place(t: Tracer, node: ast.With) -> None:
             if context.kind in ("loop", "if"):
                 what = "a run-time loop" if context.kind == "loop" else "a run-time branch"
                 hint = "put the loop or branch into each task"
-                t.error("not-yet", f"async_tasks inside {what} is not there yet", node, hint, [Note(f"{what} around", context.loc)])
+                t.error(
+                    "not-yet",
+                    f"async_tasks inside {what} is not there yet",
+                    node,
+                    hint,
+                    [Note(f"{what} around", context.loc)],
+                )
         if frame.inlined is not None:
             hint = "return at the end of the function only"
             t.error("not-yet", "async_tasks in a function that returns early is not there yet", node, hint)
@@ -136,7 +152,13 @@ def _check_place(t: Tracer, node: ast.With) -> None:
     for op in t.builder.block.ops:
         if isinstance(op, PartitionOp):
             hint = "put both parts into one async_tasks"
-            t.error("not-yet", "a second async_tasks in a kernel is not there yet", node, hint, [Note("the first one", op.loc)])
+            t.error(
+                "not-yet",
+                "a second async_tasks in a kernel is not there yet",
+                node,
+                hint,
+                [Note("the first one", op.loc)],
+            )
 
 
 def _collect(t: Tracer, nodes: list[ast.stmt], tasks: list[Task]) -> None:
@@ -175,7 +197,12 @@ def _task(t: Tracer, node: ast.With) -> list[Task]:
 def _check_default(t: Tracer, node: ast.With, tasks: list[Task]) -> None:
     defaults = [x for x in tasks if x.asked.is_default]
     if not defaults:
-        t.error("bad-task", "async_tasks has no default task", node, 'write `with ml.async_task("default"):` around what the launch\'s own warps do')
+        t.error(
+            "bad-task",
+            "async_tasks has no default task",
+            node,
+            'write `with ml.async_task("default"):` around what the launch\'s own warps do',
+        )
     if len(defaults) > 1:
         raise CompilationError(
             "bad-task", "a second default task", defaults[1].loc, notes=[Note("the first one", defaults[0].loc)],
@@ -197,7 +224,9 @@ def _specs(t: Tracer, tasks: list[Task]) -> list[tuple[Task, TaskSpec]]:
         a = x.asked
         own = a.name or f"task{i}"
         if own in names:
-            raise CompilationError("bad-task", f"two tasks are named {own}", x.loc, notes=[Note("the other one", names[own].loc)])
+            raise CompilationError(
+                "bad-task", f"two tasks are named {own}", x.loc, notes=[Note("the other one", names[own].loc)]
+            )
         names[own] = x
         for r in range(a.replicate):
             start = a.start_warp + r * a.num_warps if a.start_warp >= 0 else -1
@@ -221,12 +250,16 @@ def _check_warps(taken: list[tuple[int, int, Task]]) -> None:
     total = sum(n for _, n, _ in taken)
     if total > MAX_WARPS:
         counts = " + ".join(str(n) for _, n, _ in taken)
-        raise CompilationError("bad-task", f"the tasks have {counts} = {total} warps; a CTA has at most {MAX_WARPS}", taken[-1][2].loc)
+        raise CompilationError(
+            "bad-task", f"the tasks have {counts} = {total} warps; a CTA has at most {MAX_WARPS}", taken[-1][2].loc
+        )
     if any(start < 0 for start, _, _ in taken):
         return
     for i, (start, n, task) in enumerate(taken):
         if start + n > MAX_WARPS:
-            raise CompilationError("bad-task", f"warps {start} to {start + n - 1}: a CTA has at most {MAX_WARPS}", task.loc)
+            raise CompilationError(
+                "bad-task", f"warps {start} to {start + n - 1}: a CTA has at most {MAX_WARPS}", task.loc
+            )
         for other, m, before in taken[:i]:
             if start < other + m and other < start + n:
                 raise CompilationError(
@@ -252,7 +285,9 @@ def _body(t: Tracer, task: Task, replica: int, gone: dict[Key, Undefined]) -> Fl
         if (isinstance(key, str) or key in before) and before.get(key, _MISSING) is not v:
             notes = [("it is assigned here", after.assigned[key])] if key in after.assigned else []
             hint = "store it to memory in the task, or compute it before async_tasks"
-            gone.setdefault(key, Undefined("task-local", "{name} was assigned inside a task, where it is local", notes, hint))
+            gone.setdefault(
+                key, Undefined("task-local", "{name} was assigned inside a task, where it is local", notes, hint)
+            )
     return flow
 
 
@@ -295,7 +330,13 @@ def check_placement(function: Function) -> None:
             if what is None or inner.operands:
                 continue
             if inner is not op or after:
-                where = "after the tasks" if inner is op else "in a task" if op is partition else "in a run-time loop or branch"
+                where = (
+                    "after the tasks"
+                    if inner is op
+                    else "in a task"
+                    if op is partition
+                    else "in a run-time loop or branch"
+                )
                 raise CompilationError(
                     "allocation-place", f"{what} allocated {where}", inner.loc,
                     hint="allocate at the top level of the kernel, before async_tasks",

@@ -1,9 +1,9 @@
 """The language of kernels: ``import mimw.language as ml``. Names, signatures and meaning of `triton.language`.
 
 And of TLX for tasks, barriers and asynchronous copies. Grouped by family: `core` (dtypes, constexpr, tensor), `arith`,
-`math`, `tensor`, `reduce`, `memory`, `mma`, `control`, `debug`, `atomic`; `task`, `barrier`, `local`, `async_copy`,
-`cluster`, `pipeline_object`, `warp_spec`, `query`. Names of Triton and TLX that are not there yet are listed in `not_yet`: using one is an error at
-the user's line.
+`math`, `tensor`, `reduce`, `memory`, `mma`, `control`, `debug`, `atomic`; `task`, `barrier`, `local`, `descriptor`,
+`async_copy`, `cluster`, `pipeline_object`, `warp_spec`, `query`. Names of Triton and TLX that are not there yet are
+listed in `not_yet`: using one is an error at the user's line.
 """
 
 from typing import Any
@@ -29,7 +29,6 @@ from mimw.language.arith import (
     where,
 )
 from mimw.language.async_copy import (
-    allocate_tensor_descriptor,
     async_descriptor_load,
     async_descriptor_prefetch_tensor,
     async_descriptor_store,
@@ -38,10 +37,6 @@ from mimw.language.async_copy import (
     async_load_commit_group,
     async_load_wait_group,
     async_store,
-    load_tensor_descriptor,
-    make_tensor_descriptor,
-    store_tensor_descriptor,
-    tensor_descriptor,
 )
 from mimw.language.atomic import (
     atomic_add,
@@ -108,6 +103,13 @@ from mimw.language.core import (
     uint64,
 )
 from mimw.language.debug import device_assert, device_print, static_assert, static_print
+from mimw.language.descriptor import (
+    allocate_tensor_descriptor,
+    load_tensor_descriptor,
+    make_tensor_descriptor,
+    store_tensor_descriptor,
+    tensor_descriptor,
+)
 from mimw.language.handles import async_token, buffered_tensor, mbarrier
 from mimw.language.local import (
     local_alloc,

@@ -23,7 +23,11 @@ def _pointer(x: Any, what: str) -> tuple[Value, DType]:
             if e.pointee is I1 or e.pointee.is_fp8():
                 fail("type-mismatch", f"{what} on {e.pointee}: there are no atomics of this type")
             return x.value, e.pointee
-    return fail("not-a-pointer", f"{what} takes a pointer or a tile of pointers, not {explain(x)}", "add offsets to a pointer argument")
+    return fail(
+        "not-a-pointer",
+        f"{what} takes a pointer or a tile of pointers, not {explain(x)}",
+        "add offsets to a pointer argument",
+    )
 
 
 def _order(sem: Any, scope: Any, what: str) -> tuple[str, str]:
@@ -51,7 +55,9 @@ def _rmw(kind: str, pointer: Any, val: Any, mask: Any, sem: Any, scope: Any) -> 
     m = None if unwrap(mask) is None else as_value(mask, f"{what}: mask")
     if m is not None and semantic.element(m) is not I1:
         fail("bad-mask", f"{what}: the mask is {m.type}; it must be i1", "write a comparison, or mask != 0")
-    shape = semantic.broadcast_shapes(shape_of(p.type), semantic.operand_shape(operand(val, f"{what}: val")), f"{what}: val")
+    shape = semantic.broadcast_shapes(
+        shape_of(p.type), semantic.operand_shape(operand(val, f"{what}: val")), f"{what}: val"
+    )
     if m is not None:
         shape = semantic.broadcast_shapes(shape, shape_of(m.type), f"{what}: mask")
         m = semantic.broadcast_to(m, shape)
@@ -62,49 +68,65 @@ def _rmw(kind: str, pointer: Any, val: Any, mask: Any, sem: Any, scope: Any) -> 
 
 
 @method
-def atomic_add(pointer: tensor, val: TensorLike, mask: Any = None, sem: str | None = None, scope: str | None = None) -> tensor:
+def atomic_add(
+    pointer: tensor, val: TensorLike, mask: Any = None, sem: str | None = None, scope: str | None = None
+) -> tensor:
     """``*pointer += val`` where `mask` is true, at once; the value before (0 where masked off)."""
     return _rmw("add", pointer, val, mask, sem, scope)
 
 
 @method
-def atomic_max(pointer: tensor, val: TensorLike, mask: Any = None, sem: str | None = None, scope: str | None = None) -> tensor:
+def atomic_max(
+    pointer: tensor, val: TensorLike, mask: Any = None, sem: str | None = None, scope: str | None = None
+) -> tensor:
     """``*pointer = max(*pointer, val)`` where `mask` is true, at once; the value before (0 where masked off)."""
     return _rmw("max", pointer, val, mask, sem, scope)
 
 
 @method
-def atomic_min(pointer: tensor, val: TensorLike, mask: Any = None, sem: str | None = None, scope: str | None = None) -> tensor:
+def atomic_min(
+    pointer: tensor, val: TensorLike, mask: Any = None, sem: str | None = None, scope: str | None = None
+) -> tensor:
     """``*pointer = min(*pointer, val)`` where `mask` is true, at once; the value before (0 where masked off)."""
     return _rmw("min", pointer, val, mask, sem, scope)
 
 
 @method
-def atomic_and(pointer: tensor, val: TensorLike, mask: Any = None, sem: str | None = None, scope: str | None = None) -> tensor:
+def atomic_and(
+    pointer: tensor, val: TensorLike, mask: Any = None, sem: str | None = None, scope: str | None = None
+) -> tensor:
     """``*pointer &= val`` where `mask` is true, at once; the value before (0 where masked off). Integers only."""
     return _rmw("and", pointer, val, mask, sem, scope)
 
 
 @method
-def atomic_or(pointer: tensor, val: TensorLike, mask: Any = None, sem: str | None = None, scope: str | None = None) -> tensor:
+def atomic_or(
+    pointer: tensor, val: TensorLike, mask: Any = None, sem: str | None = None, scope: str | None = None
+) -> tensor:
     """``*pointer |= val`` where `mask` is true, at once; the value before (0 where masked off). Integers only."""
     return _rmw("or", pointer, val, mask, sem, scope)
 
 
 @method
-def atomic_xor(pointer: tensor, val: TensorLike, mask: Any = None, sem: str | None = None, scope: str | None = None) -> tensor:
+def atomic_xor(
+    pointer: tensor, val: TensorLike, mask: Any = None, sem: str | None = None, scope: str | None = None
+) -> tensor:
     """``*pointer ^= val`` where `mask` is true, at once; the value before (0 where masked off). Integers only."""
     return _rmw("xor", pointer, val, mask, sem, scope)
 
 
 @method
-def atomic_xchg(pointer: tensor, val: TensorLike, mask: Any = None, sem: str | None = None, scope: str | None = None) -> tensor:
+def atomic_xchg(
+    pointer: tensor, val: TensorLike, mask: Any = None, sem: str | None = None, scope: str | None = None
+) -> tensor:
     """``*pointer = val`` where `mask` is true, at once; the value before (0 where masked off)."""
     return _rmw("xchg", pointer, val, mask, sem, scope)
 
 
 @method
-def atomic_cas(pointer: tensor, cmp: TensorLike, val: TensorLike, sem: str | None = None, scope: str | None = None) -> tensor:
+def atomic_cas(
+    pointer: tensor, cmp: TensorLike, val: TensorLike, sem: str | None = None, scope: str | None = None
+) -> tensor:
     """``if *pointer == cmp: *pointer = val`` (compared by bits), at once; the value before."""
     b = current_builder("atomic_cas")
     p, d = _pointer(pointer, "atomic_cas")

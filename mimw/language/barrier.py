@@ -79,7 +79,9 @@ def barrier_wait(bar: mbarrier, phase: Any, pred: Any = None) -> None:
             "barrier_wait on another CTA's barrier: only the CTA that owns a barrier can wait on it",
             "wait on the local barrier, and let the other CTA arrive on it with remote_cta_rank=",
         )
-    b.insert(BarrierWaitOp(v, scalar_i32(_phase(phase), "barrier_wait: phase"), predicate(pred, "barrier_wait"), loc=b.loc))
+    b.insert(
+        BarrierWaitOp(v, scalar_i32(_phase(phase), "barrier_wait: phase"), predicate(pred, "barrier_wait"), loc=b.loc)
+    )
 
 
 def _phase(phase: Any) -> Any:

@@ -41,7 +41,11 @@ def cluster_barrier() -> None:
 def _own(bar: Any, what: str) -> Value:
     v = as_barrier(bar, what)
     if bar.barrier.remote:
-        fail("bad-argument", f"{what} takes this CTA's barrier: it finds the one of the other CTA itself", "leave ml.remote_view away")
+        fail(
+            "bad-argument",
+            f"{what} takes this CTA's barrier: it finds the one of the other CTA itself",
+            "leave ml.remote_view away",
+        )
     return v
 
 
@@ -63,7 +67,9 @@ def async_remote_shmem_store(dst: buffered_tensor, src: tensor, remote_cta_rank:
     b.insert(AsyncRemoteStoreOp(v, x, cta, _own(barrier, what), loc=b.loc))
 
 
-def async_remote_shmem_copy(dst: buffered_tensor, src: buffered_tensor, remote_cta_rank: Any, barrier: mbarrier) -> None:
+def async_remote_shmem_copy(
+    dst: buffered_tensor, src: buffered_tensor, remote_cta_rank: Any, barrier: mbarrier
+) -> None:
     """Copy buffer `src` into buffer `dst` of the CTA with that rank; the bytes count on `barrier` of that CTA."""
     what = "async_remote_shmem_copy"
     b = current_builder(what)

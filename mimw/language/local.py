@@ -72,11 +72,18 @@ def local_alloc(
     if not isinstance(kind, storage_kind):
         fail("bad-argument", f"local_alloc: storage is {explain(kind)}", "write ml.storage_kind.smem")
     if kind is not storage_kind.smem:
-        not_on_hopper(f"local_alloc in {kind.value}", "buffers stand in shared memory; accumulators in registers (ml.alloc_accumulator)")
+        not_on_hopper(
+            f"local_alloc in {kind.value}",
+            "buffers stand in shared memory; accumulators in registers (ml.alloc_accumulator)",
+        )
     if unwrap(reuse) is not None:
         fail("not-yet", "local_alloc: reuse= is not there yet", "allocate a buffer of its own")
     if unwrap(layout) is not None:
-        fail("not-yet", "local_alloc: layout= is not there yet", "leave it away: the compiler picks the layout from the uses")
+        fail(
+            "not-yet",
+            "local_alloc: layout= is not there yet",
+            "leave it away: the compiler picks the layout from the uses",
+        )
     return buffered_tensor(b.insert(LocalAllocOp(None, MemDescType((n, *sizes), d), loc=b.loc)).result)
 
 
@@ -233,5 +240,3 @@ def local_scatter(dst: buffered_tensor, src: tensor, indices: tensor, axis: int,
     t = memory_of(v)
     tile = tile_for(src, MemDescType(shape_of(x.type), t.dtype), "local_scatter")
     b.insert(LocalScatterOp(v, tile, x, a, loc=b.loc))
-
-

@@ -77,7 +77,9 @@ def _operand(x: Any, what: str, tile: bool) -> Value:
     if isinstance(x, buffered_tensor):
         return x.value
     if not tile:
-        fail("not-a-buffer", f"{what} is a buffer in shared memory, not {explain(x)}", "ml.local_store the tile into one")
+        fail(
+            "not-a-buffer", f"{what} is a buffer in shared memory, not {explain(x)}", "ml.local_store the tile into one"
+        )
     return as_tile(x, what)
 
 
@@ -148,7 +150,11 @@ def _use_acc(use_acc: Any, given: bool) -> Value | bool:
     if not isinstance(use_acc, tensor):
         return const_bool(use_acc, "async_dot: use_acc")
     if not given:
-        fail("bad-argument", "async_dot: use_acc= without acc=", "give the accumulator: ml.alloc_accumulator(shape, dtype)")
+        fail(
+            "bad-argument",
+            "async_dot: use_acc= without acc=",
+            "give the accumulator: ml.alloc_accumulator(shape, dtype)",
+        )
     return semantic.truth(use_acc.value, "async_dot: use_acc")
 
 

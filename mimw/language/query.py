@@ -27,5 +27,7 @@ def size_of(dtype: Any) -> int:
     current_builder("size_of")
     d = unwrap(dtype)
     if not isinstance(d, DType):
-        fail("bad-argument", f"size_of takes a dtype such as ml.float16, not {explain(d)}", "ml.size_of(ml.dtype_of(x))")
+        fail(
+            "bad-argument", f"size_of takes a dtype such as ml.float16, not {explain(d)}", "ml.size_of(ml.dtype_of(x))"
+        )
     return d.itemsize

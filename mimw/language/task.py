@@ -90,7 +90,9 @@ def _is_default(args: tuple[Any, ...]) -> bool:
     if len(args) == 1 and is_tuple(args[0]):
         fail("not-yet", "async_task([task ids]): automatic warp specialisation is not there yet", "write the tasks out")
     what = ", ".join(explain(a) for a in args)
-    return fail("bad-task", f"async_task({what}): the only positional argument is 'default'", 'write num_warps=4, or "default"')
+    return fail(
+        "bad-task", f"async_task({what}): the only positional argument is 'default'", 'write num_warps=4, or "default"'
+    )
 
 
 def _warps(num_warps: Any, is_default: bool) -> int:
@@ -100,7 +102,11 @@ def _warps(num_warps: Any, is_default: bool) -> int:
             fail("bad-task", "async_task: the default task has the launch's num_warps", "leave num_warps away here")
         return 0
     if n is None:
-        fail("bad-task", "async_task: num_warps is missing", 'write ml.async_task(num_warps=4), or ml.async_task("default")')
+        fail(
+            "bad-task",
+            "async_task: num_warps is missing",
+            'write ml.async_task(num_warps=4), or ml.async_task("default")',
+        )
     n = const_int(n, "async_task: num_warps")
     if n not in (1, 2, 4, 8, 16):
         fail("bad-task", f"async_task: num_warps={n}; it is 1, 2, 4, 8 or 16")
@@ -121,5 +127,9 @@ def async_task_replica_id() -> int:
     """Index of this replica of the task: a compile-time integer, 0 in a task that is not replicated."""
     replica = current_builder("async_task_replica_id").replica
     if replica is None:
-        fail("outside-task", "async_task_replica_id() stands outside of a task", "it has a meaning inside `with ml.async_task(...)` only")
+        fail(
+            "outside-task",
+            "async_task_replica_id() stands outside of a task",
+            "it has a meaning inside `with ml.async_task(...)` only",
+        )
     return replica

@@ -370,7 +370,11 @@ def test_a_straight_line_has_constant_positions() -> None:
     module = build(fn, x=P32)
     waits = ops(module, "barrier.wait")
     views = [w.operands[0].defining_op for w in waits]
-    assert [(constant(v, 1), constant(w, 1)) for v, w in zip(views, waits, strict=True) if v] == [(0, 0), (1, 0), (0, 1)]
+    assert [(constant(v, 1), constant(w, 1)) for v, w in zip(views, waits, strict=True) if v] == [
+        (0, 0),
+        (1, 0),
+        (0, 1),
+    ]
 
 
 def test_an_unused_slot_makes_no_views() -> None:
@@ -416,3 +420,32 @@ def test_symbolic_named_barriers_have_names_of_their_own() -> None:
     (c,), (d,) = inside(op.bodies[1], "barrier.named_arrive"), inside(op.bodies[1], "barrier.named_wait")
     assert a.attrs["name_hint"] == c.attrs["name_hint"] != b.attrs["name_hint"] != ""
     assert (a.attrs["count"], b.attrs["count"], d.attrs["number"], d.attrs["name_hint"]) == (256, 128, 9, "")
+
+
+def test_slots_are_values_that_loops_and_branches_carry() -> None:
+    def fn(x, n):
+        pipe = ml.pipeline(3, a=((64,), ml.float32))
+        s = pipe.wait()
+        for i in range(n):
+            ml.store(x + i, ml.sum(tlx.local_load(s.a)))
+            pipe.release()
+            if i > 2:
+                s = pipe.wait()
+        ml.store(x, ml.sum(tlx.local_load(s.a)))
+
+    (loop,) = ops(build(fn, x=P32, n=INT), "control.for")
+    assert [r.type for r in loop.results] == [I32] * 4  # the slot, waited, its phase, released
+    (branch,) = ops(build(fn, x=P32, n=INT), "control.if")
+    assert [r.type for r in branch.results] == [I32] * 3
+
+
+def test_a_pipeline_in_a_record() -> None:
+    def fn(a, x, n):
+        both = (ml.pipeline(2, a=((64, 64), ml.float16)), 3)
+        for k in range(n):
+            for i in range(both[1]):
+                with both[0].produce() as s:
+                    tlx.async_descriptor_load(a, s.a, [i, k], s.full)
+
+    outer, inner = ops(build(fn, a=DESC, x=P32, n=INT), "control.for")
+    assert len(outer.results) == len(inner.results) == 2

@@ -157,4 +157,3 @@ MIMW_FILLERS: dict[str, Any] = {
         "memory.local_scatter", _buffer(m), m.value(TensorType((3, 16), F16)), _indices(m), 0
     ),
 }
-

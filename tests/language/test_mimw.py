@@ -146,7 +146,8 @@ def test_named_barriers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scope", "name"), [("gpu", "barrier.fence"), ("sys", "barrier.fence"), ("async_shared", "barrier.fence_async_shared")]
+    ("scope", "name"),
+    [("gpu", "barrier.fence"), ("sys", "barrier.fence"), ("async_shared", "barrier.fence_async_shared")],
 )
 def test_fences(scope: str, name: str) -> None:
     def fn(scope: ml.constexpr):
@@ -177,7 +178,9 @@ def test_local_alloc_and_views() -> None:
         tlx.local_store(turned, ml.zeros(turned.shape, turned.dtype))
 
     module = build(fn, n=INT)
-    assert [str(op.results[0].type) for op in module.function.walk() if op.name.startswith("memory.") and op.results] == [
+    assert [
+        str(op.results[0].type) for op in module.function.walk() if op.name.startswith("memory.") and op.results
+    ] == [
         "memdesc<3x32x64xbf16, shared>",
         "memdesc<32x64xbf16, shared, alloc 3x32x64>",
         "memdesc<32x16xbf16, shared, alloc 3x32x64>",

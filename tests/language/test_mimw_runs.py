@@ -19,7 +19,9 @@ from tests.frontend.kernels import kernel
 INT = Arg(I32)
 
 
-def execute(fn: Any, args: dict[str, Any], constants: dict[str, Any] | None = None, seed: int = 0, grid: Any = (1,)) -> None:
+def execute(
+    fn: Any, args: dict[str, Any], constants: dict[str, Any] | None = None, seed: int = 0, grid: Any = (1,)
+) -> None:
     """Trace a kernel and run it on arrays, numbers and descriptors."""
     signature: dict[str, Any] = {}
     for name, v in args.items():
@@ -40,7 +42,9 @@ def descriptor(a: Any, block: tuple[int, ...]) -> TensorDescriptor:
 
 
 @kernel
-def raw_matmul(a, b, c, M, N, K, BM: ml.constexpr, BN: ml.constexpr, BK: ml.constexpr, S: ml.constexpr, R: ml.constexpr):
+def raw_matmul(
+    a, b, c, M, N, K, BM: ml.constexpr, BN: ml.constexpr, BK: ml.constexpr, S: ml.constexpr, R: ml.constexpr
+):
     a_ring = tlx.local_alloc((BM // R, BK), tlx.dtype_of(a), S * R)
     b_ring = tlx.local_alloc((BK, BN), tlx.dtype_of(b), S)
     c_tile = tlx.local_alloc((BM // R, BN), tlx.dtype_of(c), R)
@@ -80,7 +84,9 @@ def raw_matmul(a, b, c, M, N, K, BM: ml.constexpr, BN: ml.constexpr, BK: ml.cons
 
 
 @kernel
-def piped_matmul(a, b, c, M, N, K, BM: ml.constexpr, BN: ml.constexpr, BK: ml.constexpr, S: ml.constexpr, R: ml.constexpr):
+def piped_matmul(
+    a, b, c, M, N, K, BM: ml.constexpr, BN: ml.constexpr, BK: ml.constexpr, S: ml.constexpr, R: ml.constexpr
+):
     pipe = ml.pipeline(S, a=((BM, BK), tlx.dtype_of(a)), b=((BK, BN), tlx.dtype_of(b)), consumers=R)
     c_tile = tlx.local_alloc((BM, BN // R), tlx.dtype_of(c), R)
     tiles_n = ml.cdiv(N, BN)
@@ -118,7 +124,11 @@ def check_matmul(fn: Any, m: int, n: int, k: int, stages: int, seed: int, grid: 
     b = rng.integers(-4, 5, (max(k, 64), n)).astype(np.float16)
     c = np.full((m, n), np.nan, np.float16)
     args = {"a": a, "b": b, "c": c}
-    block = {"a": (64 if fn is raw_matmul else 128, 64), "b": (64, 32), "c": (64, 32) if fn is raw_matmul else (128, 16)}
+    block = {
+        "a": (64 if fn is raw_matmul else 128, 64),
+        "b": (64, 32),
+        "c": (64, 32) if fn is raw_matmul else (128, 16),
+    }
     values: dict[str, Any] = {name: descriptor(v, block[name]) for name, v in args.items()}
     values.update(M=m, N=n, K=k)
     execute(fn, values, {"BM": 128, "BN": 32, "BK": 64, "S": stages, "R": 2}, seed, grid)
