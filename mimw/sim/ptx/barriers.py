@@ -218,11 +218,12 @@ class Waiting:
     # -- mbarriers -----------------------------------------------------------------------------------------------
 
     def mbarrier_arrive(
-        self, warp: int, bar: MBarrier, count: int, drops: bool = False, copies: int | None = None, releases: bool = True
-    ) -> None:
-        """`count` arrivals by a warp. `copies`: also publish the warp's cp.async groups up to that number."""
+        self, warp: int, lanes: Array, bar: MBarrier, count: int, drops: bool = False, copies: int | None = None,
+        releases: bool = True,
+    ) -> None:  # fmt: skip
+        """`count` arrivals by lanes of a warp. `copies`: also publish the warp's cp.async groups up to that number."""
         if self.san is not None and (releases or copies is not None):
-            clocks = self.san.release(warp)
+            clocks = self.san.release(warp, lanes)
             if copies is not None:
                 copier = self.san.agents.copier(warp)
                 clocks[0][copier] = max(int(clocks[0][copier]), copies)
@@ -254,7 +255,7 @@ class Waiting:
                 bar.clocks, bar.arriving
             )  # fmt: skip
             if bar.clocks is None or len(bar.clocks[0]) <= bar.agent:
-                bar.clocks = merge(bar.clocks, (np.zeros_like(self.san.clock[0]), np.zeros_like(self.san.async_clock[0])))
+                bar.clocks = merge(bar.clocks, self.san.nothing())
             bar.clocks[0][bar.agent] = bar.epoch
         bar.phase += 1
         bar.pending = bar.count

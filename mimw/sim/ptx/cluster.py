@@ -62,7 +62,7 @@ class Clusters:
         bar.arrived[at] |= lanes
         bar.seen[at][lanes] = bar.phase
         if self.s.san is not None:
-            clocks = self.s.san.release(warp)
+            clocks = self.s.san.release(warp, lanes)
             bar.pending_order = merge(bar.pending_order, clocks)
             if releases:
                 bar.pending = merge(bar.pending, clocks)

@@ -30,7 +30,7 @@ from mimw.sim.ptx.sanitizer import Sanitizer
 from mimw.sim.ptx.scheduler import Scheduler
 from mimw.sim.ptx.sim import Sim
 from mimw.sim.ptx.specials import Dim, Geometry, cluster_shape, special_registers
-from mimw.sim.ptx.state import Machine, bits_of
+from mimw.sim.ptx.state import DEAD, Machine, bits_of
 from mimw.sim.ptx.tensor_map import decode, is_map
 
 KernelArg = int | float | bytes | Array | tuple[Array, int]
@@ -227,6 +227,7 @@ class _Launch:
         flatten(s)
         if san is not None:
             san.insts = s.insts
+            san.live = lambda row: s.pcs[row] < DEAD
         for inst in s.insts:
             if inst.opcode.startswith("wgmma.mma_async"):
                 m.tracked.update(m.slot(reg)[1] for op in inst.operands[:2] for reg in _registers(op))

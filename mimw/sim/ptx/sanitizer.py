@@ -8,8 +8,10 @@ not know; a bulk copy in flight has an epoch that nobody can know. wgmma and bul
 what threads wrote they ask a second clock, kept per thread, which holds only what the writing threads themselves fenced
 before the release.
 
-A granule is as small as the narrowest shared access of the program, so that neighbours do not raise false alarms.
-Lanes of one warp are taken as ordered: only races between warps are found.
+A release by some lanes of a warp speaks for these lanes alone, and for what the others did before the warp's last
+bar.warp.sync (or barrier); so does a bulk store that one lane starts. Else lanes of one warp are taken as ordered: only
+races between warps are found. A granule is as small as the narrowest shared access of the program, so that neighbours
+do not raise false alarms.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from mimw.sim.ptx.agents import Agents
 from mimw.sim.ptx.errors import SimulationError, describe
 from mimw.sim.ptx.floats import Array
 
-Clocks = tuple[Array, Array]
+# By agent, by (agent, lane) for the async proxy, by (warp, lane).
+Clocks = tuple[Array, Array, Array]
 IN_FLIGHT = 1 << 30
 _SPARE = 32
 
@@ -35,7 +38,7 @@ def merge(a: Clocks | None, b: Clocks) -> Clocks:
     short, long = (a, b) if len(a[0]) <= len(b[0]) else (b, a)
     own = long[0].copy()
     np.maximum(own[: len(short[0])], short[0], out=own[: len(short[0])])
-    return own, np.maximum(a[1], b[1])
+    return own, np.maximum(a[1], b[1]), np.maximum(a[2], b[2])
 
 
 class Sanitizer:
@@ -49,6 +52,10 @@ class Sanitizer:
         rows = clusters * agents.warps
         self.clock: Array = np.zeros((rows, agents.static + _SPARE), np.int32)
         self.async_clock: Array = np.zeros((rows, agents.static, 32), np.int32)
+        # Of a warp's own lanes: what the warp's last sync covers. `fenced`: what each thread itself fenced.
+        self.lane_clock: Array = np.zeros((rows, agents.warps, 32), np.int32)
+        self.fenced: Array = np.zeros((rows, 32), np.int32)
+        self.live: Callable[[int], Array] = lambda row: np.ones(32, np.bool_)
         self.write_agent: Array = np.zeros(count, np.int16)
         self.write_lane: Array = np.zeros(count, np.int8)
         self.write_epoch: Array = np.zeros(count, np.int32)
@@ -57,6 +64,7 @@ class Sanitizer:
         own = agents.wpc + agents.groups
         self.read_epoch: Array = np.zeros((count, own), np.int32)
         self.read_pc: Array = np.zeros((count, own), np.int32)
+        self.read_lane: Array = np.full((count, own), -1, np.int8)
         # The agent behind each column of the read history, by the rank of the CTA whose memory it is.
         self.column_agent: Array = np.array(
             [[*range(rank * agents.wpc, (rank + 1) * agents.wpc),
@@ -89,6 +97,7 @@ class Sanitizer:
             blank = np.zeros((len(self.read_epoch), 1), np.int32)
             self.read_epoch = np.concatenate([self.read_epoch, blank], axis=1)
             self.read_pc = np.concatenate([self.read_pc, blank], axis=1)
+            self.read_lane = np.concatenate([self.read_lane, blank.astype(np.int8) - 1], axis=1)
         return found
 
     def _columns(self, agents: Array, first: Array) -> Array:
@@ -101,15 +110,23 @@ class Sanitizer:
             out[lane] = self._column(int(agents[lane]), int(rank[lane]))
         return out
 
-    def read(self, rows: Array, index: Array, width: int, pc: int, atomic: bool = False) -> None:
-        """Warps `rows` (one a lane) read `width` bytes at byte offsets `index`."""
+    def read(self, rows: Array, lanes: Array, index: Array, width: int, pc: int, atomic: bool = False) -> None:
+        """Threads (`rows`, `lanes`) read `width` bytes at byte offsets `index`."""
         g = self._granules(index, width)
         self._need_writes_known(rows, g, pc, atomic)
         if not atomic:
             agent = self.agents.warp(rows)
             column = self._columns(agent, g[:, 0])[:, None]
-            self.read_epoch[g, column] = self.clock[rows, agent][:, None]
+            epoch = self.clock[rows, agent][:, None]
+            lane = lanes[:, None]
+            alone = (self.read_epoch[g, column] != epoch) | (self.read_lane[g, column] == lane)
+            self.read_epoch[g, column] = epoch
             self.read_pc[g, column] = pc
+            self.read_lane[g, column] = np.where(alone, lane, -1)
+            shared = self.read_lane[g, column] != lane
+            if shared.any():
+                where = np.broadcast_to(column, g.shape)[shared]
+                self.read_lane[g[shared], where] = -1
 
     def write(
         self,
@@ -147,6 +164,7 @@ class Sanitizer:
         if atomic:
             bad &= ~self.write_atomic[g]
         bad &= agent != self.agents.warp(rows)[:, None]
+        bad &= epoch > self._lane_known(rows[:, None], agent, self.write_lane[g])
         if bad.any():
             lane, k = (int(v) for v in np.argwhere(bad)[0])
             kind = "atomic access" if atomic else "access"
@@ -158,11 +176,17 @@ class Sanitizer:
         if not bad.any():
             return
         bad &= columns[:, None, :] != self.agents.warp(rows)[:, None, None]
+        bad &= self.read_epoch[g] > self._lane_known(rows[:, None, None], columns[:, None, :], self.read_lane[g])
         if bad.any():
             lane, k, column = (int(v) for v in np.argwhere(bad)[0])
             self._race(
                 "write", int(rows[lane]), pc, "read", int(columns[lane, column]), int(self.read_pc[g[lane, k], column])
             )
+
+    def _lane_known(self, rows: Array, agent: Array, lane: Array) -> Array:
+        """What the warps `rows` know of single lanes of other warps; zero for other agents and for lane -1 (several)."""
+        single = (agent < self.agents.warps) & (lane >= 0)
+        return np.where(single, self.lane_clock[rows, np.where(single, agent, 0), np.where(single, lane, 0)], 0)
 
     def _race(self, kind: str, row: int, pc: int, other_kind: str, other: int, other_pc: int) -> None:
         who, hint = self.agents.describe(other)
@@ -176,10 +200,15 @@ class Sanitizer:
 
     # -- accesses by engines -------------------------------------------------------------------------------------
 
-    def async_read(self, rows: Array, index: Array, agent: int, epoch: int, pc: int, what: str = "wgmma") -> None:
-        """An engine reads 16-byte rows at `index` (in one CTA) for the warps `rows`, until `epoch` is waited for."""
+    def async_read(
+        self, rows: Array, index: Array, agent: int, epoch: int, pc: int, what: str = "wgmma", lane: int = -1
+    ) -> None:
+        """An engine reads 16-byte rows at `index` (in one CTA) for the warps `rows`, until `epoch` is waited for.
+
+        `lane`: the one that started it; -1: all of each warp.
+        """
         g = self._granules(index, 16)
-        self._need_fenced(rows, g, pc, what, "reads")
+        self._need_fenced(rows, g, pc, what, "reads", lane)
         column = self._column(agent, int(g[0, 0]) // self.per_cta % self.agents.ctas)
         self.read_epoch[g, column] = epoch
         self.read_pc[g, column] = pc
@@ -191,15 +220,15 @@ class Sanitizer:
         self.read_epoch[g, column] = epoch
 
     def async_write(
-        self, row: int, g: Array, agent: int, pc: int, what: str, adds: bool = False, proxied: bool = True
+        self, row: int, lane: int, g: Array, agent: int, pc: int, what: str, adds: bool = False, proxied: bool = True
     ) -> int:
-        """A copy that warp `row` starts will write the granules `g`; returns the ticket to give to `landed`.
+        """A copy that a thread starts will write the granules `g`; returns the ticket to give to `landed`.
 
         `adds`: it only adds to them (reductions may meet each other). `proxied`: through the async proxy.
         """
         rows = np.full(len(g), row)
         if proxied:
-            self._need_fenced(np.array([row]), g, pc, what, "writes", adds)
+            self._need_fenced(np.array([row]), g, pc, what, "writes", lane, adds)
         else:
             self._need_writes_known(rows, g, pc, adds)
         self._need_reads_known(rows, g, pc)
@@ -218,22 +247,37 @@ class Sanitizer:
         mine = g[self.write_epoch[g] == ticket]
         self.write_epoch[mine] = epoch
 
-    def _need_fenced(self, rows: Array, g: Array, pc: int, what: str, verb: str, adds: bool = False) -> None:
+    def _need_fenced(
+        self, rows: Array, g: Array, pc: int, what: str, verb: str, lane: int, adds: bool = False
+    ) -> None:
         agent, written = self.write_agent[g], self.write_epoch[g]
         by_thread = (agent < self.agents.warps) | (agent >= self.agents.warps + self.agents.engines)
         by_thread &= agent < self.agents.static
         thread = np.where(by_thread, agent, 0)
+        writer = self.write_lane[g]
         for row in rows.tolist():
-            known = np.where(by_thread, self.async_clock[row][thread, self.write_lane[g]], self.clock[row][agent])
+            known = np.where(by_thread, self.async_clock[row][thread, writer], self.clock[row][agent])
             bad = written > known
             if adds:
                 bad &= ~self.write_atomic[g]
             if not bad.any():
                 continue
-            lane, k = (int(v) for v in np.argwhere(bad)[0])
-            other, other_pc = int(agent[lane, k]), int(self.write_pc[g[lane, k]])
-            if written[lane, k] > self.clock[row][other]:
+            own = (agent == row % self.agents.warps) & (True if lane < 0 else writer == lane)
+            bad &= ~own | (written > self.fenced[row][writer])
+            if not bad.any():
+                continue
+            at, k = (int(v) for v in np.argwhere(bad)[0])
+            other, other_pc, by = int(agent[at, k]), int(self.write_pc[g[at, k]]), int(writer[at, k])
+            if written[at, k] > max(self.clock[row][other], self.lane_clock[row, other, by] if by_thread[at, k]
+                                    and other < self.agents.warps else 0):  # fmt: skip
                 self._race(f"{what} {verb.removesuffix('s')}", row, pc, "write", other, other_pc)
+            if other == row % self.agents.warps and written[at, k] <= self.fenced[row, by]:
+                raise SimulationError(
+                    f"{what} {verb} bytes that {describe(self.insts[other_pc])} wrote in lane {by} of the same warp:"
+                    " bar.warp.sync after the fence is missing",
+                    self.insts[pc],
+                    self.warp_name(row),
+                )
             raise SimulationError(
                 f"{what} {verb} bytes that {describe(self.insts[other_pc])} wrote through the generic proxy:"
                 " fence.proxy.async by the writing threads before the barrier is missing",
@@ -254,24 +298,46 @@ class Sanitizer:
         """The current epoch of a warp."""
         return int(self.clock[row, row % self.agents.warps])
 
-    def release(self, row: int) -> Clocks:
-        """The clocks that warp `row` publishes; its later accesses are no longer covered by them."""
-        out = self.clock[row].copy(), self.async_clock[row].copy()
-        self.clock[row, row % self.agents.warps] += 1
-        return out
+    def nothing(self) -> Clocks:
+        """Clocks that know of nothing."""
+        return np.zeros_like(self.clock[0]), np.zeros_like(self.async_clock[0]), np.zeros_like(self.lane_clock[0])
+
+    def release(self, row: int, lanes: Array | None = None) -> Clocks:
+        """The clocks that lanes (32 bools, None: all) of warp `row` publish; their later accesses are not covered by them."""
+        clock, fenced, threads = self.clock[row].copy(), self.async_clock[row].copy(), self.lane_clock[row].copy()
+        own = row % self.agents.warps
+        if lanes is None or not (self.live(row) & ~lanes).any():
+            lanes = np.ones(32, np.bool_)
+        else:
+            clock[own] = int(threads[own].min())
+        threads[own][lanes] = clock[own] if lanes.all() else self.clock[row, own]
+        fenced[own][lanes] = np.maximum(fenced[own], self.fenced[row])[lanes]
+        self.clock[row, own] += 1
+        return clock, fenced, threads
+
+    def warp_sync(self, rows: Array, lanes: Array) -> None:
+        """bar.warp.sync: these lanes ((rows, 32) bool) know what each of them did and fenced."""
+        own = self.agents.warp(rows)
+        now = self.clock[rows, own][:, None]
+        self.lane_clock[rows, own] = np.where(lanes, now, self.lane_clock[rows, own])
+        seen = self.async_clock[rows, own]
+        self.async_clock[rows, own] = np.where(lanes, np.maximum(seen, self.fenced[rows]), seen)
+        self.clock[rows, own] += 1
 
     def acquire(self, row: int, clocks: Clocks) -> None:
         """Warp `row` learns published clocks."""
         own = self.clock[row, : len(clocks[0])]
         np.maximum(own, clocks[0], out=own)
+        np.maximum(self.lane_clock[row], clocks[2], out=self.lane_clock[row])
         np.maximum(self.async_clock[row], clocks[1], out=self.async_clock[row])
 
     def fence_async(self, rows: Array, lanes: Array) -> None:
         """fence.proxy.async: what these threads (lanes: (rows, 32) bool) and their copiers wrote, the async proxy sees."""
         own = self.agents.warp(rows)
-        for column in (own, own + self.agents.warps + self.agents.engines):
-            known = self.clock[rows, column][:, None]
-            self.async_clock[rows, column] = np.where(lanes, known, self.async_clock[rows, column])
+        copier = own + self.agents.warps + self.agents.engines
+        self.fenced[rows] = np.where(lanes, self.clock[rows, own][:, None], self.fenced[rows])
+        copied = self.clock[rows, copier][:, None]
+        self.async_clock[rows, copier] = np.where(lanes, copied, self.async_clock[rows, copier])
         self.clock[rows, own] += 1
 
     def learn(self, row: int, agent: int, epoch: int) -> None:

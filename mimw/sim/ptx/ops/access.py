@@ -76,7 +76,7 @@ def sanitize(s: Sim, access: Access, width: int, store: bool, atomic: bool = Fal
             if store:
                 s.san.write(rows, access.lanes[pick], index, width, s.pc, atomic)
             else:
-                s.san.read(rows, index, width, s.pc, atomic)
+                s.san.read(rows, access.lanes[pick], index, width, s.pc, atomic)
 
 
 def synchronise(s: Sim, access: Access, acquires: bool, releases: bool) -> None:

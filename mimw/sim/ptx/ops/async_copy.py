@@ -74,7 +74,7 @@ def _mbarrier_arrive(s: Sim, inst: Inst, no_increment: bool) -> Plain:
             if not no_increment:
                 spot.bar.pending += count
             s.copy_epoch[spot.warp] = epoch + 1
-            s.mbarrier_arrive(spot.warp, spot.bar, count, copies=epoch)
+            s.mbarrier_arrive(spot.warp, spot.lanes, spot.bar, count, copies=epoch)
 
     return run
 

@@ -55,7 +55,7 @@ class Landing:
     __slots__ = ("bar", "cta", "granules", "offsets", "ticket")
 
     def __init__(
-        self, s: Sim, warp: int, cta: int, offsets: Array, width: int, bar: MBarrier, what: str, adds: bool,
+        self, s: Sim, warp: int, lane: int, cta: int, offsets: Array, width: int, bar: MBarrier, what: str, adds: bool,
         proxied: bool = True,
     ) -> None:  # fmt: skip
         self.cta, self.bar = cta, bar
@@ -65,7 +65,7 @@ class Landing:
         _spare_barriers(s, cta, offsets, width)
         if s.san is not None:
             self.granules = s.san.granules(self.offsets, width)
-            self.ticket = s.san.async_write(warp, self.granules, bar.agent, s.pc, what, adds, proxied)
+            self.ticket = s.san.async_write(warp, lane, self.granules, bar.agent, s.pc, what, adds, proxied)
 
     def land(self, s: Sim, count: int) -> None:
         """The bytes are there: tell the sanitizer and the mbarrier."""
@@ -151,7 +151,7 @@ class _ToShared:
         s = self.s
         if cta in s.clusters.exited:
             s.clusters.touch(cta, 0, 0, s.pc)
-        landing = Landing(s, warp, cta, chunks, 16, bar, self.what, self.combine is not None)
+        landing = Landing(s, warp, lane, cta, chunks, 16, bar, self.what, self.combine is not None)
 
         def part() -> None:
             place = s.mem.shared.data.reshape(-1, 16)
@@ -239,7 +239,7 @@ class _Between(_ToShared):
     def _issue(self, warp: int, lane: int, cta: int, chunks: Array, bar: MBarrier, fetch: Fetch, count: int) -> None:
         s, index = self.s, self.reading
         if s.san is not None:
-            s.san.async_read(np.array([warp]), index, bar.agent, IN_FLIGHT, s.pc, self.what)
+            s.san.async_read(np.array([warp]), index, bar.agent, IN_FLIGHT, s.pc, self.what, lane)
         super()._issue(warp, lane, cta, chunks, bar, fetch, count)
         job = s.engine.jobs[-1]
         own = warp // s.m.warps_per_cta
@@ -274,7 +274,7 @@ class _Store:
         groups = s.engine.groups_of(warp, lane)
         if s.san is not None:
             agent = s.san.room(s.san.agents.bulk(warp, lane))
-            s.san.async_read(np.array([warp]), index, agent, groups.epoch, s.pc, self.what)
+            s.san.async_read(np.array([warp]), index, agent, groups.epoch, s.pc, self.what, lane)
         held: list[Array] = []
         ctas = {cta}
 

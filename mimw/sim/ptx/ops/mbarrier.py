@@ -153,7 +153,7 @@ def _arrive(s: Sim, inst: Inst, mods: list[str]) -> Plain:
                     f"mbarrier.arrive.noComplete would complete the phase of the mbarrier at {bar.offset:#x}",
                     where=s.m.warp_name(spot.warp),
                 )
-            s.mbarrier_arrive(spot.warp, bar, count, drops, releases=releases)
+            s.mbarrier_arrive(spot.warp, spot.lanes, bar, count, drops, releases=releases)
         if put is not None:
             put(x, state)
 

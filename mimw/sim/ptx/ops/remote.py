@@ -39,7 +39,7 @@ def _async_store(s: Sim, inst: Inst, mods: list[str]) -> Plain:
             if cta in s.clusters.exited:
                 s.clusters.touch(cta, 0, 0, s.pc)
             bar = barrier_of(s, warp, cta, bar_offset, touches=False)
-            landing = Landing(s, warp, cta, np.array([offset]), total, bar, "the asynchronous store", reduces, False)
+            landing = Landing(s, warp, lane, cta, np.array([offset]), total, bar, "the asynchronous store", reduces, False)
             start = cta * s.mem.stride + offset
             new = np.array([value[row, lane] for value in values])
 

@@ -91,8 +91,13 @@ def _bar_red(s: Sim, inst: Inst, mods: list[str]) -> Step:
 
 
 def warp_sync(s: Sim, mask_op: Operand) -> Sync:
-    """bar.warp.sync and the convergence of every `.sync` instruction with a member mask."""
-    return Sync(members_ready(s, mask_op), lambda x: None)
+    """bar.warp.sync: waits for its members, and orders their accesses."""
+
+    def run(x: Ctx) -> None:
+        if s.san is not None:
+            s.san.warp_sync(x.warps, x.active())
+
+    return Sync(members_ready(s, mask_op), run)
 
 
 def members_ready(s: Sim, mask_op: Operand) -> Callable[[Ctx], Array | None]:
