@@ -118,6 +118,7 @@ class Lowering:
     """The state of one kernel's lowering.
 
     `num_warps` are those of the task that is being lowered, `leader` is true in the one thread that speaks for it (None: nothing asks),
+    `maps` is where tensor maps that the kernel makes lie, as far as the task knows it,
     `before_leave` emits what has to be done before a thread ends, `exit` is the block that all threads meet in (None: they just end).
     """
 
@@ -137,6 +138,7 @@ class Lowering:
         self.live = True
         self.num_warps = function.num_warps
         self.leader: Lane | None = None
+        self.maps: Lane | None = None
         self.before_leave: Callable[[], None] | None = None
         self.exit: Block | None = None
         self._table: dict[str, Lower] = {}

@@ -56,6 +56,9 @@ def atomic_bytes(op: AtomicRmwOp | AtomicCasOp) -> int:
     return _align((layout.num_regs >> registers.bit_count() << bits) * size)
 
 
+DESCRIPTOR_BYTES = 144
+"""Shared memory of a `make_descriptor` for the whole kernel, at a multiple of 128: a tensor map under way, and what the CTA's maps have in common."""
+
 SLOT_ALIGN = 1024
 """Every slot of a ring starts at a multiple of the longest swizzle period."""
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from mimw.diagnostics import CompilationError, Note
 from mimw.ir.core import Function, Module, OpBase, Value
+from mimw.ir.ops.async_copy import MakeDescriptorOp
 from mimw.ir.ops.barrier import BarrierAllocOp
 from mimw.ir.ops.control import ForOp, WhileOp
 from mimw.ir.ops.memory import LocalAllocOp
 from mimw.ir.ops.mma import AsyncDotOp, AsyncDotWaitOp
-from mimw.ir.scratch import scratch_bytes
+from mimw.ir.scratch import DESCRIPTOR_BYTES, scratch_bytes
 from mimw.ir.types import MemDescType
 from mimw.passes.tasks import TaskMap
 from mimw.target import Target
@@ -123,6 +124,8 @@ def _collect(fn: Function) -> tuple[list[_Piece], int]:
         task = tasks.of(op.parent)
         if isinstance(op, BarrierAllocOp):
             pieces.append(_Piece(op, 8 * max(1, op.type.count), 16, 0, len(order)))
+        elif isinstance(op, MakeDescriptorOp):
+            pieces.append(_Piece(op, DESCRIPTOR_BYTES, 128, 0, len(order)))
         elif isinstance(op, LocalAllocOp):
             users = _users(op.result)
             end = _last_use(op, users, positions, ends, order)

@@ -15,7 +15,7 @@ from mimw.codegen.machine import Function, dead_code
 from mimw.codegen.ptx.builder import PtxBuilder, register_class
 from mimw.codegen.ptx.isa import check, resolve
 from mimw.codegen.ptx.lower import all_lowerings as ptx_lowerings
-from mimw.codegen.ptx.lower import task
+from mimw.codegen.ptx.lower import task, tensor_map
 from mimw.codegen.ptx.module import PtxModule, Variable
 from mimw.codegen.ptx.printer import print_module
 from mimw.codegen.shared import all_lowerings as shared_lowerings
@@ -71,6 +71,7 @@ def emit(module: Module, target: Target, facts: FactsLike, options: dict[str, An
         flat.directives["reqnctapercluster"] = cluster
     out = PtxModule(target.name)
     out.variables.append(Variable("shared", "smem", "b8", 0, 1024, "extern"))
+    out.variables += tensor_map.variables(function)
     out.entries.append(flat)
     return out
 

@@ -70,7 +70,7 @@ class MakeDescriptorOp(Op):
 
     `shape` holds the sizes (i32) then the strides (i64) in order. `type` gives the block. `padding` is "zero" or "nan".
     Each op has room for `slots` descriptors a CTA; `slot` (i32, 0 without one) picks the one that is written, so that copies that
-    are under way through the others go on.
+    are under way through the others go on. `scratch` is the byte offset of the shared memory in which the map is edited (-1: not yet).
     """
 
     ptr: Value = operand()
@@ -79,6 +79,7 @@ class MakeDescriptorOp(Op):
     type: TensorDescType = attr()
     padding: str = attr_default(default="zero", choices=("zero", "nan"))
     slots: int = attr_default(default=1)
+    scratch: int = attr_default(default=-1)
     result: Value = result()
 
     def infer(self) -> list[Type]:

@@ -253,3 +253,55 @@ def test_views_of_buffers() -> None:
     y = np.zeros(32 * 32, np.float32)
     execute(fn, {"x": x, "y": y})
     np.testing.assert_array_equal(y, 2 * x[32 * 32 :])
+
+
+@pytest.mark.parametrize("rows", [20, 24])
+def test_a_descriptor_made_in_the_kernel(rows: int) -> None:
+    def fn(x, y, n):
+        d = ml.make_tensor_descriptor(x, [n, 64], [64, 1], [8, 64])
+        buf = tlx.local_alloc((8, 64), ml.float32, 1)
+        bars = tlx.alloc_barriers(1)
+        tlx.barrier_expect_bytes(bars[0], 8 * 64 * 4)
+        tlx.async_descriptor_load(d, buf[0], [ml.program_id(0) * 8, 0], bars[0])
+        tlx.barrier_wait(bars[0], 0)
+        tile = tlx.local_load(buf[0])
+        ml.atomic_add(y, ml.sum(tile))
+        d.store([ml.program_id(0) * 8, 0], tile + 1.0)
+
+    x = np.arange(rows * 64, dtype=np.float32).reshape(rows, 64) % 7
+    before, y = x.copy(), np.zeros(1, np.float32)
+    execute(fn, {"x": x, "y": y, "n": rows}, grid=(3,))
+    assert y[0] == before.sum()
+    np.testing.assert_array_equal(x, before + 1.0)
+
+
+def test_descriptors_made_inside_and_outside_of_tasks() -> None:
+    def fn(x, y, n):
+        out = ml.make_tensor_descriptor(y, [n, 64], [64, 1], [8, 64])
+        buf = tlx.local_alloc((8, 64), ml.float32, 2)
+        full, empty = tlx.alloc_barriers(2), tlx.alloc_barriers(2)
+        with tlx.async_tasks():
+            with tlx.async_task("default"):
+                count = 0
+                for row in range(0, n, 8):
+                    slot, phase = tlx.warp_spec.get_bufidx_phase(count, 2)
+                    tlx.barrier_wait(full[slot], phase)
+                    tlx.async_descriptor_store(out, buf[slot], [row, 0])
+                    tlx.async_descriptor_store_wait(0)
+                    tlx.barrier_arrive(empty[slot])
+                    count += 1
+            with tlx.async_task(num_warps=1):
+                count = 0
+                for row in range(0, n, 8):
+                    slot, phase = tlx.warp_spec.get_bufidx_phase(count, 2)
+                    d = ml.make_tensor_descriptor(x + row * 64, [8, 64], [64, 1], [8, 64])
+                    tlx.barrier_wait(empty[slot], phase ^ 1)
+                    tlx.barrier_expect_bytes(full[slot], 8 * 64 * 4)
+                    tlx.async_descriptor_load(d, buf[slot], [0, 0], full[slot])
+                    tlx.barrier_wait(full[slot], phase)
+                    count += 1
+
+    x = np.random.default_rng(0).standard_normal((32, 64)).astype(np.float32)
+    y = np.zeros_like(x)
+    execute(fn, {"x": x, "y": y, "n": 32})
+    np.testing.assert_array_equal(x, y)

@@ -17,11 +17,13 @@ from mimw.codegen.lane_builder import Lane
 from mimw.codegen.lowering import Lowering, Shared, lowers
 from mimw.codegen.machine import Block, Edge, Imm, Pair, Reg, Sink, Terminator
 from mimw.codegen.ptx.builder import PtxBuilder
+from mimw.codegen.ptx.lower import tensor_map
 from mimw.codegen.ptx.lower.mma import ptx_builder
 from mimw.codegen.shared.control import run_region
 from mimw.diagnostics import CompilationError, InternalError
 from mimw.ir.core import Block as IrBlock
 from mimw.ir.core import Function, OpBase, Value
+from mimw.ir.ops.async_copy import MakeDescriptorOp
 from mimw.ir.ops.barrier import BarrierAllocOp
 from mimw.ir.ops.cluster import ClusterSyncOp
 from mimw.ir.ops.memory import LocalAllocOp
@@ -98,6 +100,7 @@ class _Frame:
         self.target: Target = ctx.target
         self.clustered = cluster_size(ctx.function) > 1
         self.partition = partition
+        self.makes_maps = bool(tensor_map.makers(ctx.function))
         if self.clustered and not self.target.has("cluster"):
             raise CompilationError("unsupported", f"{self.target.name} has no clusters", self.function.loc)
 
@@ -106,23 +109,33 @@ class _Frame:
     def run_alone(self) -> None:
         """A kernel without tasks."""
         ctx = self.ctx
-        if self.clustered:
+        if self.clustered or self.makes_maps:
             ctx.exit = Block("exit")
         self.open_task(self.function.block)
         self.prefetch()
-        if self.init_barriers() or self.clustered:
+        if self.makes_maps:
+            tensor_map.take_entry(ctx)
+        if self.init_barriers() or self.clustered or self.makes_maps:
             start_barrier(self.ctx)
+        if self.makes_maps:
+            tensor_map.read_entry(ctx)
         ctx.run_block(self.function.block)
         self.place_exit()
 
     def place_exit(self) -> None:
-        """The block in which the threads of a cluster end together: no CTA may go while another can still reach its memory."""
+        """The block in which all threads end together: no CTA of a cluster may go while another can still reach its memory, and no tensor
+        map while a copy can go through it."""
         ctx = self.ctx
         if ctx.exit is None:
             return
         block, ctx.exit, ctx.before_leave = ctx.exit, None, None
         ctx.place(block)
-        cluster_barrier(self.b)
+        if self.clustered:
+            cluster_barrier(self.b)
+        else:
+            self.b.emit("bar.sync", [Imm(0)])
+        if self.makes_maps:
+            tensor_map.give_entry_back(ctx)
         ctx.leave()
 
     # ------------------------------------------------------------------------------------------------- several tasks
@@ -133,7 +146,7 @@ class _Frame:
         groups = self.groups(partition)
         pool = maxnreg or entry_registers(int(self.function.options["total_warps"]) * 32)
         arguments = dict(ctx.lanes)
-        if self.clustered:
+        if self.clustered or self.makes_maps:
             ctx.exit = Block("exit")
         b.hint = "warp"
         warp = b.warp = b.cta_warp_id()
@@ -212,19 +225,27 @@ class _Frame:
         if block is None:
             self.open_task(self.function.block)
             self.prefetch()
-            if self.init_barriers() and self.uses_barriers_early():
+            if self.makes_maps:
+                tensor_map.take_entry(ctx)
+            if (self.init_barriers() and self.uses_barriers_early()) or self.makes_maps:
                 b.barrier()
+            if self.makes_maps:
+                tensor_map.read_entry(ctx)
             ctx.run_block(self.function.block)
         else:
             self.pass_barriers(before=True)
             self.open_task(block)
-            for value in captures(block):
+            outer = captures(block)
+            made = [v for v in outer if isinstance(v.defining_op, MakeDescriptorOp)]
+            if made or any(isinstance(o, MakeDescriptorOp) for o in _own_ops(block)):
+                tensor_map.read_entry(ctx)
+            for value in outer:
                 self.bring(value)
             if run_region(ctx, block) is not None:
                 self.pass_barriers(before=False)
                 ctx.leave()
         b.first_warp = b.task_warps = b.sync_id = 0
-        ctx.leader = ctx.before_leave = None
+        ctx.leader = ctx.before_leave = ctx.maps = None
 
     def open_task(self, block: IrBlock) -> None:
         """Elect the thread that speaks for the task, where anything in it is done by one thread."""
@@ -242,9 +263,11 @@ class _Frame:
         raise CompilationError("not-yet", "return before async_tasks is not supported yet", self.b.loc)
 
     def function_has_barriers(self) -> bool:
-        """Whether there are mbarriers, or descriptors to fetch."""
-        return any(isinstance(a.type, TensorDescType) for a in self.function.arguments) or any(
-            isinstance(o, BarrierAllocOp) for o in self.function.walk()
+        """Whether there are mbarriers, or descriptors to fetch or make."""
+        return (
+            self.makes_maps
+            or any(isinstance(a.type, TensorDescType) for a in self.function.arguments)
+            or any(isinstance(o, BarrierAllocOp) for o in self.function.walk())
         )
 
     def bring(self, value: Value) -> None:
@@ -253,6 +276,12 @@ class _Frame:
         if value in ctx.lanes or value in ctx.shared:
             return
         op = value.defining_op
+        if isinstance(op, MakeDescriptorOp):
+            if op.slot is not None:
+                self.bring(op.slot)
+            ctx.set(value, [tensor_map.map_address(ctx, op)])
+            tensor_map.acquire_map(ctx, ctx.scalar(value))
+            return
         if op is None or not (op.spec.pure or isinstance(op, (LocalAllocOp, BarrierAllocOp))) or op.regions:
             where = op.loc if op is not None else self.function.loc
             raise InternalError(f"a task captures the result of {op.name if op is not None else 'a region'}", where)

@@ -171,13 +171,3 @@ def lower_bulk_store(ctx: Lowering, op: Any) -> None:
     ]
     b.emit("cp.async.bulk.global.shared::cta.bulk_group", operands, 0, guard)
     b.emit("cp.async.bulk.commit_group", [], 0, guard)
-
-
-@lowers("async_copy.make_descriptor", target="nvidia")
-def lower_make_descriptor(ctx: Lowering, op: Any) -> None:
-    """Not yet."""
-    del ctx
-    raise CompilationError(
-        "not-yet", "descriptors made on the device are not supported yet", op.loc,
-        hint="pass a mimw.TensorDescriptor as an argument",
-    )  # fmt: skip
