@@ -125,12 +125,22 @@ class TensorDescriptor:
         block_shape: Sequence[int],
         padding: str = "zero",
     ) -> None:
-        info = _array(base)
+        self._fill(base, _array(base), _integers(shape, "shape"), _integers(strides, "strides"), block_shape, padding)
+
+    def _fill(
+        self,
+        base: Any,
+        info: ArrayInfo,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        block_shape: Sequence[int],
+        padding: str,
+    ) -> None:
         self.base = base
         self.dtype = info.dtype
         self.device = info.device
-        self.shape = _integers(shape, "shape")
-        self.strides = _integers(strides, "strides")
+        self.shape = shape
+        self.strides = strides
         self.padding = padding
         self._data_ptr = getattr(base, "data_ptr", None)
         self._maps: dict[MapSpec, tuple[int, bytes]] = {}
@@ -141,7 +151,9 @@ class TensorDescriptor:
     def from_tensor(tensor: Any, block_shape: Sequence[int], padding: str = "zero") -> TensorDescriptor:
         """The descriptor of a whole array, with the array's own shape and strides."""
         info = _array(tensor)
-        return TensorDescriptor(tensor, info.shape, info.strides, block_shape, padding)
+        made = TensorDescriptor.__new__(TensorDescriptor)
+        made._fill(tensor, info, info.shape, info.strides, block_shape, padding)
+        return made
 
     @property
     def block_shape(self) -> tuple[int, ...]:
