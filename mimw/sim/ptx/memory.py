@@ -73,7 +73,7 @@ class GlobalMemory:
         """Device addresses of the first elements of `arrays`; arrays that share host memory share it here too."""
         spans: list[list[Any]] = []
         for array in arrays:
-            low, high = _byte_bounds(array)
+            low, high = byte_bounds(array)
             if low == high or any(a <= low and high <= b for a, b, _ in self._host):
                 continue
             touching = [s for s in spans if s[0] < high and low < s[1]]
@@ -120,7 +120,7 @@ class GlobalMemory:
         return f"{address - region.base} bytes from the start of {region.name}"
 
 
-def _byte_bounds(array: Any) -> tuple[int, int]:
+def byte_bounds(array: Any) -> tuple[int, int]:
     """First host byte of an array and the one after its last, negative strides included."""
     start = int(array.__array_interface__["data"][0])
     low = high = start

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mimw.sim.ptx.errors import SimulationError
+from mimw.sim.ptx.memory import byte_bounds
 
 SIZE = 128
 _MAGIC = 0x50414D575F4D5458
@@ -123,6 +124,11 @@ def encode(
     ones = [1] * len(sizes) if element_strides is None else element_strides
     made = TensorMap(KINDS.index(name), address, sizes, strides, box, ones, swizzle, fill, host)
     problem = check(made)
+    if not problem and not isinstance(pointer, int):
+        low, high = byte_bounds(pointer)
+        first, end = made.span()
+        if first < low or end > high:
+            problem = f"the tensor map covers {end - first} bytes, the array ends after {high - first}"
     if problem:
         raise ValueError(problem)
     return made.pack()
