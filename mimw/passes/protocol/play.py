@@ -119,7 +119,8 @@ class _Bar:
 
     def state(self) -> str:
         """What has come in this phase."""
-        text = f"{self.arrived} of {self.alloc.type.arrive_count} arrivals"
+        before = f"{self.phase} phase{'' if self.phase == 1 else 's'} complete, then " if self.phase else ""
+        text = f"{before}{self.arrived} of {self.alloc.type.arrive_count} arrivals"
         if self.expected or self.brought:
             text += f", {self.brought} of {self.expected} bytes"
         return text
