@@ -15,10 +15,9 @@ from mimw.codegen.lowering import Lowering, Shared, lowers, refuse
 from mimw.codegen.machine import Addr, Block, Edge, Imm, Operand, Reg, Sink, Terminator
 from mimw.codegen.ptx.builder import PtxBuilder
 from mimw.codegen.ptx.lower.mma import ptx_builder
-from mimw.codegen.ptx.lower.task import WARP_GROUP, cluster_size, leader
+from mimw.codegen.ptx.lower.task import WARP_GROUP, cluster_size, leader, speaks_for_itself
 from mimw.diagnostics import InternalError
 from mimw.ir.core import OpBase, Value
-from mimw.ir.ops.barrier import BarrierAllocOp
 from mimw.ir.types import I1, U32, BarrierType
 
 HANG_TRIES = 20_000_000
@@ -122,7 +121,7 @@ def lower_arrive(ctx: Lowering, op: Any) -> None:
     """One arrival (or `count`) by the leader, or by every thread."""
     b = ptx_builder(ctx)
     speaker: Lane | None = None
-    if not _per_thread(op.barrier):
+    if not speaks_for_itself(op.barrier):
         meet(ctx, op)
         speaker = leader(ctx)
     guard = b.both(speaker, ctx.scalar(op.pred) if op.pred is not None else None)
@@ -149,14 +148,6 @@ def lower_expect(ctx: Lowering, op: Any) -> None:
     b.emit(f"mbarrier.arrive.expect_tx.shared::{window}.b64", operands, 1, guard)
 
 
-def _per_thread(value: Value) -> bool:
-    """Whether every thread arrives on a barrier by itself."""
-    op = value.defining_op
-    while op is not None and not isinstance(op, BarrierAllocOp):
-        op = op.operands[0].defining_op
-    return op is not None and op.per_thread
-
-
 _QUIET = frozenset(
     (
         "barrier.arrive", "barrier.expect", "barrier.fence", "barrier.fence_async_shared", "mma.async_dot_wait",
@@ -180,7 +171,7 @@ def _before(op: OpBase) -> Iterator[OpBase]:
 def _met(ctx: Lowering, op: OpBase) -> bool:
     """Whether the task met before an op, or what this function would find before it."""
     if op.name == "barrier.arrive":
-        return not _per_thread(op.operands[0])
+        return not speaks_for_itself(op.operands[0])
     return op.name == "barrier.expect" and ctx.num_warps > 1
 
 

@@ -28,7 +28,7 @@ from mimw.ir.ops.barrier import BarrierAllocOp
 from mimw.ir.ops.cluster import ClusterSyncOp
 from mimw.ir.ops.memory import LocalAllocOp
 from mimw.ir.ops.task import PartitionOp, TaskSpec
-from mimw.ir.types import I1, I32, BarrierType, TensorDescType
+from mimw.ir.types import I1, I32, BarrierType, InflightType, TensorDescType, TensorType
 from mimw.target import Target
 
 WARP_GROUP = 4
@@ -241,7 +241,7 @@ class _Frame:
                 tensor_map.read_entry(ctx)
             for value in outer:
                 self.bring(value)
-            if run_region(ctx, block) is not None:
+            if run_light(ctx, block):
                 self.pass_barriers(before=False)
                 ctx.leave()
         b.first_warp = b.task_warps = b.sync_id = 0
@@ -483,13 +483,63 @@ def _own_ops(block: IrBlock) -> list[OpBase]:
     return out
 
 
+_WHOLE_TASK = ("barrier.named_wait", "barrier.named_arrive", "cluster.sync", "debug.device_print", "debug.device_assert")
+
+
+def is_light(block: IrBlock) -> bool:
+    """Whether one warp can do a task's work: it handles no tiles and nothing that counts the task's threads."""
+    for op in _own_ops(block):
+        if op.name in _WHOLE_TASK or (isinstance(op, BarrierAllocOp) and op.per_thread):
+            return False
+        if op.name == "barrier.arrive" and speaks_for_itself(op.operands[0]):
+            return False
+        if any(isinstance(v.type, (TensorType, InflightType)) for v in (*op.operands, *op.results)):
+            return False
+    return True
+
+
+def speaks_for_itself(value: Value) -> bool:
+    """Whether every thread arrives on a barrier by itself."""
+    op = value.defining_op
+    while op is not None and not isinstance(op, BarrierAllocOp):
+        op = op.operands[0].defining_op
+    return op is not None and op.per_thread
+
+
+def run_light(ctx: Lowering, block: IrBlock) -> bool:
+    """Lower a task's region; says whether it comes to its end. Where one warp can do the work, the task's other warps skip it: they
+    would only poll barriers, at the cost of those that compute, and have to meet before each arrival."""
+    b = ptx_builder(ctx)
+    if ctx.num_warps == 1 or not is_light(block):
+        return run_region(ctx, block) is not None
+    first, done = Block("first_warp"), Block("task_done")
+    mine = b.compare("eq", b.uniform_warp_id(), b.const(I32, 0))
+    b.block.term = Terminator([Edge(first, []), Edge(done, [])], b.register(mine), True, b.loc)
+    ctx.place(first)
+    warps = ctx.num_warps
+    ctx.num_warps = b.task_warps = 1
+    b.open_scope()
+    ended = run_region(ctx, block) is not None
+    b.close_scope()
+    ctx.num_warps = b.task_warps = warps
+    if ended:
+        ctx.jump(done, [])
+    ctx.place(done)
+    return True
+
+
 @lowers("task.partition", target="nvidia")
 def lower_partition(ctx: Lowering, op: Any) -> None:
     """In the default task: everybody starts here, then its own body."""
     start_barrier(ctx)
     ctx.before_leave = end_of(ctx, {o.name for o in _own_ops(ctx.function.block)})
-    if run_region(ctx, op.regions[0].block) is None:
+    block: IrBlock = op.regions[0].block
+    warps = ctx.num_warps
+    if not run_light(ctx, block):
         raise CompilationError("not-yet", "return, break or continue out of a task is not supported yet", op.loc)
+    after = ctx.function.block.ops[ctx.function.block.ops.index(op) + 1 :]
+    if warps > 1 and is_light(block) and any(o.name != "control.return" for o in after):
+        ctx.b.barrier()
 
 
 @lowers("task.replica_id", target="nvidia")
