@@ -324,3 +324,66 @@ def test_a_block_that_tma_cannot_copy_is_refused() -> None:
     )
     with pytest.raises(CompilationError, match="multiple of 16 bytes"):
         k.text()
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a", "sm_120a"])
+def test_copies_assemble_on_every_target_with_tma(target: str) -> None:
+    t = descriptor((64, 64), F32)
+    k = MimwKernel([("src", t), ("dst", t)], num_warps=4)
+    full = k.view(k.barriers(1), k.i32(0))
+    buffer = k.buffer((64, 64), F32, swizzled((64, 64), F32))
+    at = [k.i32(0), k.i32(64)]
+
+    def copier() -> None:
+        k.op("async_copy.tma_prefetch", k.args[0], None, at)
+        k.op("barrier.expect", full, bytes=64 * 64 * 4)
+        k.op("async_copy.tma_load", k.args[0], buffer, full, None, None, at, eviction="evict_first")
+
+    def storer() -> None:
+        k.op("barrier.wait", full, k.i32(0))
+        k.op("async_copy.tma_store", k.args[1], buffer, at, eviction="evict_last")
+        k.op("async_copy.tma_store_wait", pendings=0, whole=True)
+
+    k.tasks(storer, (TaskSpec("copier", 4, 0 if target == "sm_120a" else 40, 4), copier))
+    text = k.text(target)
+    assert not assemble(text, target).warnings
+    assert text.count("L2::cache_hint") == 4 and text.count("bulk.prefetch.tensor") == 2
+
+
+def test_a_task_without_tiles_runs_on_one_of_its_warps() -> None:
+    k = product_ring()
+    text = k.text()
+    producer = text.split("task producer")[1]
+    assert "first_warp" not in producer  # it has one warp
+    k = MimwKernel([("x", PointerType(I32))], num_warps=4)
+    bars = k.barriers(2)
+    one, two = k.view(bars, k.i32(0)), k.view(bars, k.i32(1))
+
+    def light() -> None:
+        k.op("barrier.arrive", one)
+        k.op("barrier.wait", two, k.i32(0))
+        k.op("memory.store", k.args[0], k.i32(7))
+
+    def heavy() -> None:
+        k.op("barrier.wait", one, k.i32(0))
+        layout = blocked((128,), (0,), 4, 1)
+        k.store(k.op("memory.ptr_add", k.args[0], k.i32(1)), k.arange(128, layout), k.arange(128, layout))
+        k.op("barrier.arrive", two)
+
+    k.tasks(light, (TaskSpec("heavy", 4, 0, 4), heavy))
+    k.op("memory.store", k.op("memory.ptr_add", k.args[0], k.i32(129)), k.i32(9))
+    out = np.zeros(130, np.int32)
+    text = k.simulate([out], seed=4)
+    assert list(out) == [7, *range(128), 9]
+    default, other = text.split("task heavy")
+    assert "task_done:" in default and "task_done:" not in other
+    assert default.count("bar.sync 1, 128") == 1  # the task's warps meet before they go on
+
+
+def test_a_debug_build_stops_a_wait_that_never_ends() -> None:
+    k = product_ring(pending=1)
+    k.function.options["debug"] = True
+    text = k.text()
+    assert "trap" in text and text.count("never ends") == 2
+    done = assemble(text, "sm_90a")
+    assert not done.warnings and not done.spill_stores

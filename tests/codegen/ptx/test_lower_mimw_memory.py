@@ -93,6 +93,28 @@ def test_a_tile_goes_to_the_other_cta(how: str) -> None:
     assert not assemble(text, "sm_90a").warnings
 
 
+def test_an_arrival_at_the_other_cta_releases_what_was_stored_there() -> None:
+    k = MimwKernel([("x", PointerType(I32))], num_warps=4, cluster=(2, 1, 1))
+    layout = blocked((256,), (0,), 4, 2)
+    bar = k.view(k.barriers(1), k.i32(0))
+    buffer = k.buffer((256,), I32, swizzled((256,), I32, 0))
+    rank = k.op("cluster.cta_rank")
+    other = k.arith("xor", rank, 1)
+    offsets = k.arange(256, layout)
+    tile = k.op("arith.add", offsets, k.splat(k.arith("mul", rank, 1000), (256,), layout))
+    k.op("cluster.remote_store", buffer, tile, other)
+    k.op("barrier.arrive", k.op("barrier.remote_view", bar, other))
+    k.op("barrier.wait", bar, k.i32(0))
+    got = k.op("memory.local_load", buffer, layout=layout)
+    k.store(k.op("memory.ptr_add", k.args[0], k.arith("mul", rank, 256)), offsets, got)
+    out = np.zeros(512, np.int32)
+    text = k.simulate([out], grid=(2, 1, 1))
+    assert list(out) == [*range(1000, 1256), *range(256)]
+    assert "mbarrier.arrive.release.cluster.shared::cluster.b64" in text
+    assert "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64" in text
+    assert not assemble(text, "sm_90a").warnings
+
+
 def test_cluster_barriers_around_tasks_are_passed_by_every_warp() -> None:
     k = MimwKernel([("x", PointerType(I32))], num_warps=1, cluster=(2, 1, 1))
     k.op("cluster.sync")

@@ -62,7 +62,9 @@ def execute(
             plan = box_plan(t.layout, t.block_shape, t.dtype.itemsize)
             a = v.array
             values.append(
-                tensor_map.encode(a, t.dtype.name, a.shape[::-1], a.strides[-2::-1], plan.box[::-1], [1] * a.ndim, plan.swizzle)
+                tensor_map.encode(
+                    a, t.dtype.name, a.shape[::-1], a.strides[-2::-1], plan.box[::-1], [1] * a.ndim, plan.swizzle
+                )
             )
         else:
             values.append(v)
@@ -189,7 +191,9 @@ def test_attention_like_use_of_a_product_as_operand() -> None:
                 for _ in range(0, N, B):
                     slot, phase = tlx.warp_spec.get_bufidx_phase(count, 2)
                     tlx.barrier_wait(kv_full[slot], phase)
-                    s = tlx.async_dot_wait(0, tlx.async_dot(q_buf[0], tlx.local_trans(k_buf[slot]), out_dtype=ml.float32))
+                    s = tlx.async_dot_wait(
+                        0, tlx.async_dot(q_buf[0], tlx.local_trans(k_buf[slot]), out_dtype=ml.float32)
+                    )
                     p = (s * 0.5).to(tlx.dtype_of(v))
                     acc = tlx.async_dot_wait(0, tlx.async_dot(p, v_buf[slot], acc))
                     tlx.barrier_arrive(kv_empty[slot])
@@ -212,7 +216,9 @@ def test_attention_like_use_of_a_product_as_operand() -> None:
     rng = np.random.default_rng(0)
     q, k, v = (rng.integers(-2, 3, (m, d)).astype(ml_dtypes.bfloat16) for m in (64, n, n))
     out = np.zeros((64, d), np.float32)
-    execute(fn, {"q": Block(q, (64, d)), "k": Block(k, (b, d)), "v": Block(v, (b, d)), "out": out, "N": n}, {"D": d, "B": b})
+    execute(
+        fn, {"q": Block(q, (64, d)), "k": Block(k, (b, d)), "v": Block(v, (b, d)), "out": out, "N": n}, {"D": d, "B": b}
+    )
     f = np.float32
     p = ((q.astype(f) @ k.astype(f).T) * 0.5).astype(ml_dtypes.bfloat16).astype(f)
     np.testing.assert_array_equal(out, p @ v.astype(f))
