@@ -170,7 +170,7 @@ class Sanitizer:
             kind = "atomic access" if atomic else "access"
             self._race(kind, int(rows[lane]), pc, "write", int(agent[lane, k]), int(self.write_pc[g[lane, k]]))
 
-    def _need_reads_known(self, rows: Array, g: Array, pc: int) -> None:
+    def _need_reads_known(self, rows: Array, g: Array, pc: int, kind: str = "write") -> None:
         columns = self.column_agent[g[:, 0] // self.per_cta % self.agents.ctas]
         bad = self.read_epoch[g] > self.clock[rows[:, None], columns][:, None, :]
         if not bad.any():
@@ -180,7 +180,7 @@ class Sanitizer:
         if bad.any():
             lane, k, column = (int(v) for v in np.argwhere(bad)[0])
             self._race(
-                "write", int(rows[lane]), pc, "read", int(columns[lane, column]), int(self.read_pc[g[lane, k], column])
+                kind, int(rows[lane]), pc, "read", int(columns[lane, column]), int(self.read_pc[g[lane, k], column])
             )
 
     def _lane_known(self, rows: Array, agent: Array, lane: Array) -> Array:
@@ -231,7 +231,7 @@ class Sanitizer:
             self._need_fenced(np.array([row]), g, pc, what, "writes", lane, adds)
         else:
             self._need_writes_known(rows, g, pc, adds)
-        self._need_reads_known(rows, g, pc)
+        self._need_reads_known(rows, g, pc, what.removeprefix("the "))
         self.tickets += 1
         self.write_agent[g], self.write_lane[g], self.write_pc[g] = agent, 0, pc
         self.write_epoch[g] = IN_FLIGHT + self.tickets
@@ -270,7 +270,7 @@ class Sanitizer:
             other, other_pc, by = int(agent[at, k]), int(self.write_pc[g[at, k]]), int(writer[at, k])
             if written[at, k] > max(self.clock[row][other], self.lane_clock[row, other, by] if by_thread[at, k]
                                     and other < self.agents.warps else 0):  # fmt: skip
-                self._race(f"{what} {verb.removesuffix('s')}", row, pc, "write", other, other_pc)
+                self._race(what.removeprefix("the "), row, pc, "write", other, other_pc)
             if other == row % self.agents.warps and written[at, k] <= self.fenced[row, by]:
                 raise SimulationError(
                     f"{what} {verb} bytes that {describe(self.insts[other_pc])} wrote in lane {by} of the same warp:"
