@@ -49,17 +49,13 @@ def copy_slot(
     if CLUSTER == 1:
         ml.async_descriptor_load(b, b_slot, [n, k] if B_BY_COLUMNS else [k, n], full)
     else:
-        depth: ml.constexpr = b_slot.shape[1] if B_BY_COLUMNS else b_slot.shape[0]
-        half: ml.constexpr = (b_slot.shape[0] if B_BY_COLUMNS else b_slot.shape[1]) // 2
+        rows: ml.constexpr = b_slot.shape[0] // 2
+        columns: ml.constexpr = b_slot.shape[1]
         for r in ml.static_range(2):
             if rank == r:
-                at: ml.constexpr = r * half
-                if B_BY_COLUMNS:
-                    part = ml.local_slice(b_slot, [at, 0], [half, depth])
-                    ml.async_descriptor_load(b, part, [n + at, k], full, multicast_targets=[0, 1])
-                else:
-                    part = ml.local_slice(b_slot, [0, at], [depth, half])
-                    ml.async_descriptor_load(b, part, [k, n + at], full, multicast_targets=[0, 1])
+                part = ml.local_slice(b_slot, [r * rows, 0], [rows, columns])
+                at = [n + r * rows, k] if B_BY_COLUMNS else [k + r * rows, n]
+                ml.async_descriptor_load(b, part, at, full, multicast_targets=[0, 1])
 
 
 @kernel
