@@ -13,9 +13,9 @@ from mimw.codegen.lowering import Inflight, Lowering, layout_of, lowers, refuse
 from mimw.codegen.machine import Imm, Inst, Operand, Reg, Vec
 from mimw.codegen.ptx.builder import PtxBuilder
 from mimw.codegen.ptx.lower.mma import accumulator_type, mma_type, ptx_builder, words
-from mimw.codegen.shared.shared_memory import memdesc
+from mimw.codegen.shared.shared_memory import engine_buffer, memdesc
 from mimw.diagnostics import InternalError
-from mimw.ir.core import Value
+from mimw.ir.core import Function, Value
 from mimw.ir.layout import Layout, SharedLayout
 from mimw.ir.types import F16, F32, I32, U32, DType, InflightType, MemDescType, TensorType
 
@@ -35,8 +35,11 @@ class Matrix:
         self.low = lbo // 16 << 16
         self.high = {128: 1, 64: 2, 32: 3}[span] << 30 | sbo // 16
         b = ctx.b
-        address = ctx.shared[value].address
+        address = engine_buffer(ctx, value, 16, ctx.b.loc).address
         start = b.shift(b.base(address), -4) if address.reg is not None else b.const(U32, 0)
+        if in_cluster(ctx.function):
+            # There the CTA's own addresses carry its rank in bits 24 and up, which would run into the leading byte offset.
+            start = b.bit_and(start, 0x3FFF)
         self.base = b.plus(start, (address.off >> 4) + self.low)
 
     def descriptor(self, b: PtxBuilder, mn: int, k: int, moved: Lane | None) -> Reg:
@@ -47,6 +50,11 @@ class Matrix:
         low = b.plus(low, offset // 16)
         reg = b.register(low)
         return b.pair64(reg, self.high)
+
+
+def in_cluster(function: Function) -> bool:
+    """Whether the kernel runs in clusters of more than one CTA."""
+    return any(size > 1 for size in function.options.get("ctas_per_cga", ()))
 
 
 def _swizzle(layout: SharedLayout, k_dim: int, size: int, mn_major: bool) -> tuple[int, int, int]:
