@@ -25,7 +25,7 @@ from mimw.ir.types import DTYPES, I1, I32, I64, U64, DType, PointerType
 from mimw.language.core import constexpr
 from mimw.runtime import cache as disk
 from mimw.runtime import driver_api
-from mimw.runtime.arrays import ArrayInfo, describe
+from mimw.runtime.arrays import ArrayInfo, ScalarInfo, describe
 from mimw.runtime.convention import KernelMetadata
 from mimw.runtime.launch import CompiledKernel
 from mimw.runtime.launch_errors import caller_loc, check_grid
@@ -84,13 +84,13 @@ class Kernel(KernelFunction):
         """Arguments in the order of the parameters, and the launch options; `LaunchError` when they do not fit."""
         names, defaults = self.parameter_names, self.defaults
         if len(args) > len(names):
-            raise self._refuse(
+            raise self.refuse(
                 "launch-arguments", f"takes {len(names)} arguments ({', '.join(names)}), {len(args)} were given"
             )
         values = list(args)
         for name in names[: len(args)]:
             if name in kwargs:
-                raise self._refuse("launch-arguments", f"got two values for {name!r}")
+                raise self.refuse("launch-arguments", f"got two values for {name!r}")
         missing: list[str] = []
         for name in names[len(args) :]:
             if name in kwargs:
@@ -100,37 +100,38 @@ class Kernel(KernelFunction):
             else:
                 missing.append(name)
         if missing:
-            raise self._refuse("launch-arguments", f"misses {', '.join(map(repr, missing))}")
+            raise self.refuse("launch-arguments", f"misses {', '.join(map(repr, missing))}")
         for key in kwargs:
             if key not in _OPTIONS and key not in _LAUNCH_ONLY:
-                raise self._refuse(
+                raise self.refuse(
                     "launch-option",
                     f"does not know {key!r}",
                     hint=f"its parameters are {', '.join(names)}; options are {', '.join(_OPTIONS + _LAUNCH_ONLY)}",
                 )
         return values, kwargs
 
-    def _refuse(self, code: str, text: str, hint: str | None = None) -> LaunchError:
+    def refuse(self, code: str, text: str, hint: str | None = None) -> LaunchError:
+        """The error that this kernel `text`, at the caller's line."""
         return LaunchError(code, f"kernel {self.name!r} {text}", caller_loc(), hint=hint)
 
     def _options(self, given: dict[str, Any]) -> Options:
         if given.get("num_ctas", 1) != 1:
-            raise self._refuse(
+            raise self.refuse(
                 "not-yet", "is launched with num_ctas > 1: clusters are not yet supported", hint="leave num_ctas at 1"
             )
         if tuple(given.get("ctas_per_cga") or (1, 1, 1)) != (1, 1, 1):
-            raise self._refuse("not-yet", "is launched with ctas_per_cga: clusters are not yet supported")
+            raise self.refuse("not-yet", "is launched with ctas_per_cga: clusters are not yet supported")
         chosen = {k: given[k] for k in _OPTIONS if given.get(k) is not None}
         for name in ("num_warps", "num_stages", "maxnreg"):
             if name in chosen and type(chosen[name]) is not int:
-                raise self._refuse("launch-option", f"got {name}={chosen[name]!r}; it takes an integer")
+                raise self.refuse("launch-option", f"got {name}={chosen[name]!r}; it takes an integer")
         options = Options(**chosen)
         if options.num_warps not in (1, 2, 4, 8, 16, 32):
-            raise self._refuse("launch-option", f"got num_warps={options.num_warps}; it is a power of two from 1 to 32")
+            raise self.refuse("launch-option", f"got num_warps={options.num_warps}; it is a power of two from 1 to 32")
         if options.num_stages < 1:
-            raise self._refuse("launch-option", f"got num_stages={options.num_stages}; it is at least 1")
+            raise self.refuse("launch-option", f"got num_stages={options.num_stages}; it is at least 1")
         if options.maxnreg and not 24 <= options.maxnreg <= 255:
-            raise self._refuse("launch-option", f"got maxnreg={options.maxnreg}; it is from 24 to 255")
+            raise self.refuse("launch-option", f"got maxnreg={options.maxnreg}; it is from 24 to 255")
         return options
 
     # Specialisation
@@ -179,7 +180,7 @@ class Kernel(KernelFunction):
             raise LaunchError("launch-target", str(error), caller_loc()) from None
         for key in options:
             if key not in _OPTIONS and key not in _LAUNCH_ONLY:
-                raise self._refuse("launch-option", f"does not know the option {key!r}")
+                raise self.refuse("launch-option", f"does not know the option {key!r}")
         try:
             return compile_kernel(self.fn, spec, where, self._options(options), assembled=assembled)
         except CompilationError as error:
@@ -237,24 +238,25 @@ class Kernel(KernelFunction):
             grid = grid(meta)
         shape = check_grid(self.name, grid)
         runtime = [(i, v) for i, v in enumerate(values) if not self.constexpr_flags[i]]
-        infos = {i: self._describe(i, v) for i, v in runtime if v is not None and not _is_meta(v)}
+        infos = {i: self.describe(i, v) for i, v in runtime if v is not None and not _is_meta(v)}
         device = self._device(infos)
         if device is None:
             return self._simulate(shape, values, infos, options)
         name = driver_api.target_name(device)
         if name is None:
-            raise self._refuse("launch-target", f"cannot run on cuda:{device}: mimw has no target for this device")
+            raise self.refuse("launch-target", f"cannot run on cuda:{device}: mimw has no target for this device")
         kernel = self.compiled_for(values, options, get_target(name))
         special = self.specialise(values)
         passed = [v for k, v in zip(special, values, strict=True) if k[0] != "c"]
         return kernel.launch(shape, passed, given.get("stream"))
 
-    def _describe(self, index: int, value: Any) -> Any:
+    def describe(self, index: int, value: Any) -> ArrayInfo | ScalarInfo:
+        """What an argument is; `LaunchError` when it is neither array nor scalar."""
         try:
             return describe(value)
         except TypeError as error:
             name = self.parameter_names[index]
-            raise self._refuse(
+            raise self.refuse(
                 "launch-argument-type",
                 f"cannot take {name!r}: {error}",
                 hint=f"annotate {name} as ml.constexpr if it is a compile-time value",
@@ -270,9 +272,9 @@ class Kernel(KernelFunction):
             return None
         host = [self.parameter_names[i] for i, a in arrays if a.kind != "cuda"]
         if host:
-            raise self._refuse("launch-device", f"gets arrays of the host ({', '.join(host)}) beside arrays of a GPU")
+            raise self.refuse("launch-device", f"gets arrays of the host ({', '.join(host)}) beside arrays of a GPU")
         if len(devices) > 1:
-            raise self._refuse("launch-device", f"gets arrays of several devices: {sorted(devices)}")
+            raise self.refuse("launch-device", f"gets arrays of several devices: {sorted(devices)}")
         return next(iter(devices))
 
     def _simulate(self, grid: tuple[int, int, int], values: list[Any], infos: dict[int, Any], options: Options) -> Any:
@@ -334,12 +336,12 @@ def _constant_key(kernel: Kernel, index: int, v: Any) -> tuple[Any, ...]:
         hash(v)
     except TypeError:
         name = kernel.parameter_names[index]
-        raise kernel._refuse("launch-constexpr", f"cannot take {name}={v!r}: a constexpr must be hashable") from None
+        raise kernel.refuse("launch-constexpr", f"cannot take {name}={v!r}: a constexpr must be hashable") from None
     return ("c", type(v).__name__, v)
 
 
 def _value_key(kernel: Kernel, index: int, v: Any) -> tuple[Any, ...]:
-    kind = type(v)
+    kind: type[Any] = type(v)
     if kind is int:
         return _integer_key(v)
     if v is None or _is_meta(v):
@@ -348,7 +350,7 @@ def _value_key(kernel: Kernel, index: int, v: Any) -> tuple[Any, ...]:
         return ("s", "f32", False)
     if kind is bool:
         return ("s", "i1", False)
-    info = kernel._describe(index, v)
+    info = kernel.describe(index, v)
     if isinstance(info, ArrayInfo):
         return ("p", info.dtype, info.ptr % POINTER_DIVISOR == 0)
     if isinstance(info.value, int) and not isinstance(info.value, bool):
@@ -368,20 +370,23 @@ def _integer_key(v: int) -> tuple[Any, ...]:
     return ("s", dtype.name, v % INTEGER_DIVISOR == 0)
 
 
-def parse_signature(kernel: Kernel, signature: Any, constants: dict[str, Any]) -> Signature:
+def parse_signature(
+    kernel: Kernel, types: dict[str, Any] | list[Any] | tuple[Any, ...], constants: dict[str, Any]
+) -> Signature:
     """The textual signature of `Kernel.compile` as the frontend's."""
     names = kernel.parameter_names
     flags = kernel.constexpr_flags
-    if not isinstance(signature, dict):
+    if isinstance(types, dict):
+        signature = types
+    else:
         runtime = [n for n, c in zip(names, flags, strict=True) if not c and n not in constants]
-        if len(signature) != len(runtime):
-            raise kernel._refuse(
-                "launch-signature", f"has {len(runtime)} run-time parameters ({', '.join(runtime)}), {len(signature)} types were given"
-            )
-        signature = dict(zip(runtime, signature, strict=True))
+        if len(types) != len(runtime):
+            text = f"has {len(runtime)} run-time parameters ({', '.join(runtime)}), {len(types)} types were given"
+            raise kernel.refuse("launch-signature", text)
+        signature = dict(zip(runtime, types, strict=True))
     unknown = [n for n in (*signature, *constants) if n not in names]
     if unknown:
-        raise kernel._refuse("launch-signature", f"has no parameter {unknown[0]!r}; it has {', '.join(names)}")
+        raise kernel.refuse("launch-signature", f"has no parameter {unknown[0]!r}; it has {', '.join(names)}")
     specs: dict[str, Arg | Const] = {}
     for name, is_constexpr in zip(names, flags, strict=True):
         if name in constants:
@@ -391,7 +396,7 @@ def parse_signature(kernel: Kernel, signature: Any, constants: dict[str, Any]) -
         elif name in kernel.defaults:
             specs[name] = Const(kernel.defaults[name])
         else:
-            raise kernel._refuse("launch-signature", f"misses the {'value' if is_constexpr else 'type'} of {name!r}")
+            raise kernel.refuse("launch-signature", f"misses the {'value' if is_constexpr else 'type'} of {name!r}")
     return specs
 
 
@@ -413,7 +418,7 @@ def _parse_type(kernel: Kernel, name: str, text: Any) -> Arg | Const:
     body = body.lstrip("*")
     dtype = DTYPES.get(_TYPE_NAMES.get(body, body))
     if dtype is None or (promise and not promise.isdigit()):
-        raise kernel._refuse(
+        raise kernel.refuse(
             "launch-signature", f"cannot take the type {text!r} for {name!r}", hint="types are written '*bf16', '*f32:16', 'i32', 'i32:16', '=1'"
         )
     divisor = int(promise) if promise else 1

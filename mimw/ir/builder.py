@@ -6,7 +6,7 @@ threads trace kernels at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
@@ -60,7 +60,7 @@ class Builder:
         return self.insert(ConstantOp(value, type, loc=self.loc)).result
 
     @contextmanager
-    def at(self, block: Block) -> Iterator[Block]:
+    def at(self, block: Block) -> Generator[Block]:
         """Append to another block for a while."""
         saved = self.block, self.anchor
         self.block, self.anchor = block, None
@@ -94,7 +94,7 @@ def current_builder(what: str = "this function") -> Builder:
 
 
 @contextmanager
-def building(builder: Builder) -> Iterator[Builder]:
+def building(builder: Builder) -> Generator[Builder]:
     """Make `builder` the current one."""
     token = _CURRENT.set(builder)
     try:

@@ -110,7 +110,7 @@ def _driver() -> Any:
         if not available():
             raise DriverError(100, "CUDA_ERROR_NO_DEVICE", "no CUDA driver with a device on this machine", "cuInit")
         try:
-            from cuda.bindings import driver
+            from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
         except ImportError as error:
             text = f"the package cuda-bindings cannot be imported ({error}); pip install cuda-bindings"
             raise DriverError(0, "NO_BINDING", text, "import cuda.bindings") from None

@@ -1,3 +1,4 @@
+# pyright: basic
 """`mimw demo`: the main job on real input, without a GPU and with one.
 
 A matrix product written in the language runs in the tile simulator (the definition of the language), is compiled for sm_80 and sm_90a, and

@@ -78,7 +78,7 @@ def find_kernel(where: str) -> Kernel:
     if not path or not os.path.exists(path):
         raise CompilationError("inspect-file", f"{where!r} does not name a kernel", hint="write FILE:KERNEL")
     module = _load(path)
-    kernels = {k: v for k, v in vars(module).items() if isinstance(v, Kernel)}
+    kernels: dict[str, Kernel] = {k: v for k, v in vars(module).items() if isinstance(v, Kernel)}
     if name not in kernels:
         raise CompilationError(
             "inspect-kernel",
@@ -124,7 +124,8 @@ def split_signature(kernel: Kernel, text: str) -> tuple[dict[str, Any], dict[str
 
 def _split(text: str) -> list[str]:
     """Split at commas outside of parentheses."""
-    out, depth, start = [], 0, 0
+    out: list[str] = []
+    depth = start = 0
     for i, c in enumerate(text):
         depth += (c in "([") - (c in ")]")
         if c == "," and depth == 0:

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import mimw.ir.ops  # noqa: F401  (fills the op table)
 import mimw.language as ml
 from mimw.frontend.error_codes import ERROR_CODES
 from mimw.ir.opdef import OPS, ElementwiseOp, OpSpec
