@@ -66,7 +66,14 @@ def pointer_type(element_ty: DType, address_space: int = 1) -> PointerType:
     return PointerType(element_ty)
 
 
-class constexpr:
+if TYPE_CHECKING:
+    # Checkers take a constexpr parameter for whatever value it stands for.
+    _Anything = Any
+else:
+    _Anything = object
+
+
+class constexpr(_Anything):
     """A compile-time constant: as an annotation of a parameter, or around a global value (``N = ml.constexpr(4)``)."""
 
     __slots__ = ("value",)

@@ -92,7 +92,7 @@ def _in_ptx(report: Any, kernel: Kernel, target: str, arrays: Any, sizes: Any, g
 
 def _on_gpu(report: Any, arrays: Any, sizes: Any, grid: tuple[int, int, int]) -> None:
     try:
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
     except ImportError:
         print("  GPU                                torch is not installed")
         return

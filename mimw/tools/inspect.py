@@ -78,7 +78,8 @@ def find_kernel(where: str) -> Kernel:
     if not path or not os.path.exists(path):
         raise CompilationError("inspect-file", f"{where!r} does not name a kernel", hint="write FILE:KERNEL")
     module = _load(path)
-    kernels: dict[str, Kernel] = {k: v for k, v in vars(module).items() if isinstance(v, Kernel)}
+    names: dict[str, Any] = dict(module.__dict__)
+    kernels = {k: v for k, v in names.items() if isinstance(v, Kernel)}
     if name not in kernels:
         raise CompilationError(
             "inspect-kernel",
