@@ -323,7 +323,9 @@ def assembler_version() -> str:
 
 def _is_constexpr(annotation: Any) -> bool:
     """Whether a parameter's annotation says constexpr: the class itself, or its name in a string (postponed annotations)."""
-    return annotation is constexpr or (isinstance(annotation, str) and annotation.split(".")[-1] == "constexpr")
+    if not isinstance(annotation, str):
+        return annotation is constexpr
+    return annotation.strip("'\"").partition("[")[0].rpartition(".")[2] == "constexpr"
 
 
 def _is_meta(v: Any) -> bool:
@@ -341,15 +343,14 @@ def _constant_key(kernel: Kernel, index: int, v: Any) -> tuple[Any, ...]:
 
 
 def _value_key(kernel: Kernel, index: int, v: Any) -> tuple[Any, ...]:
-    kind: type[Any] = type(v)
-    if kind is int:
+    if isinstance(v, bool):
+        return ("s", "i1", False)
+    if isinstance(v, int):
         return _integer_key(v)
     if v is None or _is_meta(v):
-        return ("c", kind.__name__, v)
-    if kind is float:
+        return ("c", type(v).__name__, v)
+    if type(v) is float:  # NumPy's float64 is a float too, and keeps its own type
         return ("s", "f32", False)
-    if kind is bool:
-        return ("s", "i1", False)
     info = kernel.describe(index, v)
     if isinstance(info, ArrayInfo):
         return ("p", info.dtype, info.ptr % POINTER_DIVISOR == 0)
