@@ -169,9 +169,10 @@ class Kernel(KernelFunction):
     ) -> CompiledKernel:
         """Compile without a device.
 
-        `signature` gives each run-time parameter its type: ``"*bf16"`` (pointer; ``"*bf16:16"`` promises 16-byte alignment), ``"i32"``, ``"i32:16"``
-        (a multiple of 16), ``"f32"``, ...; ``"=1"`` or any other Python value makes it a constant. A dictionary by name, or a sequence in order. `constants` gives
-        the constexprs. Unknown names, types and targets raise `LaunchError`.
+        `signature` gives each run-time parameter its type: ``"*bf16"`` (pointer; ``"*bf16:16"`` promises 16-byte alignment),
+        ``"i32"``, ``"i32:16"`` (a multiple of 16), ``"f32"``, ...; ``"=1"`` or any other Python value makes it a constant. A
+        dictionary by name, or a sequence in order. `constants` gives the constexprs. Unknown names, types and targets raise
+        `LaunchError`.
         """
         spec = parse_signature(self, signature, constants or {})
         try:
@@ -420,7 +421,9 @@ def _parse_type(kernel: Kernel, name: str, text: Any) -> Arg | Const:
     dtype = DTYPES.get(_TYPE_NAMES.get(body, body))
     if dtype is None or (promise and not promise.isdigit()):
         raise kernel.refuse(
-            "launch-signature", f"cannot take the type {text!r} for {name!r}", hint="types are written '*bf16', '*f32:16', 'i32', 'i32:16', '=1'"
+            "launch-signature",
+            f"cannot take the type {text!r} for {name!r}",
+            hint="types are written '*bf16', '*f32:16', 'i32', 'i32:16', '=1'",
         )
     divisor = int(promise) if promise else 1
     if pointer:

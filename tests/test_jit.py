@@ -194,4 +194,6 @@ def test_importing_mimw_loads_nothing_heavy() -> None:
     import sys
 
     code = "import sys, mimw, mimw.language; print([m for m in ('numpy','ml_dtypes','cuda','rich','torch') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )

@@ -89,7 +89,9 @@ def current_builder(what: str = "this function") -> Builder:
     """The builder of the kernel being traced; `CompilationError` outside of one."""
     b = _CURRENT.get()
     if b is None:
-        raise CompilationError("outside-kernel", f"{what} only has a meaning inside a kernel (a function under @mimw.kernel)")
+        raise CompilationError(
+            "outside-kernel", f"{what} only has a meaning inside a kernel (a function under @mimw.kernel)"
+        )
     return b
 
 

@@ -31,8 +31,12 @@ def matmul(
     acc = ml.zeros((BLOCK_M, BLOCK_N), dtype=ml.float32)
     for k in range(0, K, BLOCK_K):
         offs_k = k + ml.arange(0, BLOCK_K)
-        a = ml.load(a_ptr + offs_m[:, None] * K + offs_k[None, :], mask=(offs_m[:, None] < M) & (offs_k[None, :] < K), other=0.0)
-        b = ml.load(b_ptr + offs_k[:, None] * N + offs_n[None, :], mask=(offs_k[:, None] < K) & (offs_n[None, :] < N), other=0.0)
+        a = ml.load(
+            a_ptr + offs_m[:, None] * K + offs_k[None, :], mask=(offs_m[:, None] < M) & (offs_k[None, :] < K), other=0.0
+        )
+        b = ml.load(
+            b_ptr + offs_k[:, None] * N + offs_n[None, :], mask=(offs_k[:, None] < K) & (offs_n[None, :] < N), other=0.0
+        )
         acc = ml.dot(a, b, acc)
     mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
     ml.store(c_ptr + offs_m[:, None] * N + offs_n[None, :], acc.to(c_ptr.dtype.element_ty), mask=mask)
@@ -60,7 +64,9 @@ def demo() -> int:
         error = float((np.abs(np.asarray(c, np.float64) - want) / bound).max())
         fine = error < k * 2.0**-22
         ok = ok and fine
-        console.print(f"  {engine:<34} {seconds:7.2f} s   error {error:.1e} of sum |a||b|   {'right' if fine else 'WRONG'}")
+        console.print(
+            f"  {engine:<34} {seconds:7.2f} s   error {error:.1e} of sum |a||b|   {'right' if fine else 'WRONG'}"
+        )
 
     c = np.full((m, n), np.nan, np.float32)
     start = time.perf_counter()

@@ -45,7 +45,12 @@ def inspect(
     console.print(coloured(stage_text(compiled, stage)))
     for remark in compiled.metadata.extra["remarks"]:
         line = linecache.getline(kernel.fn.__code__.co_filename, remark["line"]).strip()
-        console.print(Text(f"// {remark['kind']}: line {remark['line']}: {remark['text']}" + (f"    {line}" if line else ""), "green"))
+        console.print(
+            Text(
+                f"// {remark['kind']}: line {remark['line']}: {remark['text']}" + (f"    {line}" if line else ""),
+                "green",
+            )
+        )
     return 0
 
 
@@ -147,5 +152,3 @@ def _target(name: str) -> Any:
         return get_target(name)
     except ValueError as error:
         raise CompilationError("inspect-target", str(error)) from None
-
-

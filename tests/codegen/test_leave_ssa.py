@@ -161,7 +161,12 @@ def product(d: list[Reg], c: list[Reg] | None, desc: Reg) -> Inst:
 
 def wait(before: list[Reg], after: list[Reg], pending: int = 0) -> Inst:
     return Inst(
-        "wgmma.wait_group.sync.aligned", [Imm(pending)], 0, LOC, tied_in=[Vec(list(before))], redefined=[Vec(list(after))]
+        "wgmma.wait_group.sync.aligned",
+        [Imm(pending)],
+        0,
+        LOC,
+        tied_in=[Vec(list(before))],
+        redefined=[Vec(list(after))],
     )
 
 
