@@ -32,7 +32,7 @@ class Options:
     """What a launch may ask of the compiler beside the arguments.
 
     `num_warps` warps a CTA, `num_stages` depth of pipelined loops, `maxnreg` registers a thread (0: the assembler decides), `enable_fp_fusion`
-    contracts a*b+c into one rounding, `debug` keeps device_assert.
+    contracts a*b+c into one rounding, `debug` keeps device_assert (None: as the environment variable MIMW_DEBUG says, else no).
     """
 
     __slots__ = ("debug", "enable_fp_fusion", "maxnreg", "num_stages", "num_warps")
@@ -43,13 +43,13 @@ class Options:
         num_stages: int = 3,
         maxnreg: int = 0,
         enable_fp_fusion: bool = True,
-        debug: bool = False,
+        debug: bool | None = None,
     ) -> None:
         self.num_warps = num_warps
         self.num_stages = num_stages
         self.maxnreg = maxnreg
         self.enable_fp_fusion = enable_fp_fusion
-        self.debug = debug
+        self.debug = os.environ.get("MIMW_DEBUG", "0") not in ("", "0") if debug is None else debug
 
     def key(self) -> tuple[Any, ...]:
         """Everything that changes the code."""

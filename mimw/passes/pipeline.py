@@ -14,6 +14,7 @@ from mimw.ir.verifier import verify
 from mimw.passes import (
     canonicalize,
     carried_tiles,
+    drop_asserts,
     fusion,
     pipelining,
     shapes_through_memory,
@@ -40,6 +41,7 @@ class Pass(Protocol):
 
 
 PASSES: tuple[Pass, ...] = (
+    drop_asserts,  # before canonicalize, which then finds what only they used
     canonicalize,  # first: what follows sees folded constants and no dead ops
     carried_tiles,  # loops carry steps, not tiles of pointers: fewer registers, and addresses keep their structure
     canonicalize,  # again, over what that left

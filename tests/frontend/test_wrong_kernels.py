@@ -106,7 +106,7 @@ def unknown_language_name(x):
 
 @wrong(x=P32)
 def unknown_method(x):
-    y = ml.load(x).summ(0)  # ! unknown-attribute @ ml.load(x).summ | a f32 has no attribute summ
+    y = ml.load(x).summ(0)  # ! unknown-attribute @ ml.load(x).summ | an f32 has no attribute summ
     ml.store(x, y)
 
 
@@ -183,7 +183,7 @@ def float_offset(x, f):
 
 @wrong(x=P32, n=INT)
 def load_of_integer(x, n):
-    ml.store(x, ml.load(n))  # ! not-a-pointer @ ml.load | load takes a pointer or a tile of pointers, not a i32
+    ml.store(x, ml.load(n))  # ! not-a-pointer @ ml.load | load takes a pointer or a tile of pointers, not an i32
 
 
 @wrong(x=P32, n=INT)
@@ -308,12 +308,12 @@ def tile_and(x):
 
 @wrong(x=P32, n=INT)
 def runtime_size(x, n):
-    ml.store(x + ml.arange(0, n), 1.0)  # ! constexpr-needed @ ml.arange | arange: end must be a compile-time integer, not a i32
+    ml.store(x + ml.arange(0, n), 1.0)  # ! constexpr-needed @ ml.arange | arange: end must be a compile-time integer, not an i32
 
 
 @wrong(x=P32, n=INT)
 def runtime_constexpr(x, n):
-    ml.store(x, needs_two(1.0, n))  # ! constexpr-needed @ needs_two | needs_two: b is an ml.constexpr, given a i32
+    ml.store(x, needs_two(1.0, n))  # ! constexpr-needed @ needs_two | needs_two: b is an ml.constexpr, given an i32
 
 
 @wrong(x=P32, n=INT)
@@ -372,7 +372,7 @@ def calls_math_on_tiles(x):
 
 @wrong(x=P32)
 def prints(x):
-    print("hello")  # ! unsupported-call @ print | print() in a kernel
+    print(ml.load(x))  # ! bad-call @ print | print() in a kernel takes a prefix
 
 
 @wrong(x=P32)
@@ -388,7 +388,7 @@ def not_a_function(x):
 
 @wrong(x=P32, n=INT)
 def int_of_runtime(x, n):
-    ml.store(x, float(n))  # ! constexpr-needed @ float | float() needs a constant, not a i32
+    ml.store(x, float(n))  # ! constexpr-needed @ float | float() needs a constant, not an i32
 
 
 @wrong(x=P32)
