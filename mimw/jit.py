@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from mimw.codegen.ptx.assemble import ptxas_version
@@ -100,7 +101,9 @@ class Kernel(KernelFunction):
             else:
                 missing.append(name)
         if missing:
-            raise self.refuse("launch-arguments", f"misses {', '.join(map(repr, missing))}")
+            strange = [key for key in kwargs if key not in _OPTIONS and key not in _LAUNCH_ONLY]
+            hint = f"no parameter is named {', '.join(map(repr, strange))}" if strange else None
+            raise self.refuse("launch-arguments", f"misses {', '.join(map(repr, missing))}", hint=hint)
         for key in kwargs:
             if key not in _OPTIONS and key not in _LAUNCH_ONLY:
                 raise self.refuse(
@@ -257,11 +260,12 @@ class Kernel(KernelFunction):
             return describe(value)
         except TypeError as error:
             name = self.parameter_names[index]
-            raise self.refuse(
-                "launch-argument-type",
-                f"cannot take {name!r}: {error}",
-                hint=f"annotate {name} as ml.constexpr if it is a compile-time value",
-            ) from None
+            hint = f"annotate {name} as ml.constexpr if it is a compile-time value"
+            if hasattr(value, "dtype"):
+                hint = "convert the array first"
+            elif isinstance(value, list):
+                hint = "make it an array, or a tuple of constants"
+            raise self.refuse("launch-argument-type", f"cannot take {name!r}: {error}", hint=hint) from None
 
     def _device(self, infos: dict[int, Any]) -> int | None:
         """The CUDA device of the arguments; None for the simulator."""
@@ -310,7 +314,11 @@ class Launch:
 
 
 def kernel(fn: Callable[..., Any]) -> Kernel:
-    """Make a Python function a kernel. It is parsed at its first use, never run by Python."""
+    """Make a Python function a kernel. It is parsed at its first use, never run by Python. `TypeError` for anything else."""
+    if isinstance(fn, Kernel):
+        raise TypeError(f"{fn.name!r} is a kernel already: decorate it once")
+    if not isinstance(fn, FunctionType):
+        raise TypeError(f"@mimw.kernel takes a Python function, not a {type(fn).__name__}")
     return Kernel(fn)
 
 
@@ -339,7 +347,12 @@ def _constant_key(kernel: Kernel, index: int, v: Any) -> tuple[Any, ...]:
         hash(v)
     except TypeError:
         name = kernel.parameter_names[index]
-        raise kernel.refuse("launch-constexpr", f"cannot take {name}={v!r}: a constexpr must be hashable") from None
+        what = f"a {type(v).__name__}"
+        raise kernel.refuse(
+            "launch-constexpr",
+            f"cannot take {what} for {name!r}: it is a constexpr, which must be hashable",
+            hint="constants are numbers, strings, dtypes, and tuples of them; an array is passed to a parameter without annotation",
+        ) from None
     return ("c", type(v).__name__, v)
 
 

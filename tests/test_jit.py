@@ -78,12 +78,15 @@ WRONG: list[tuple[str, str, Any]] = [
     ("launch-argument-type", "cannot take 'x_ptr'", lambda k, x, o: k[(1,)]([1, 2], o, 100, 1.0)),
     ("launch-argument-type", "cannot take 'factor'", lambda k, x, o: k[(1,)](x, o, 100, 1j)),
     ("launch-constexpr", "must be hashable", lambda k, x, o: k[(1,)](x, o, 100, 1.0, BLOCK=[64])),
+    ("launch-constexpr", "cannot take a ndarray for 'BLOCK'", lambda k, x, o: k[(1,)](x, o, 100, 1.0, BLOCK=x)),
+    ("launch-argument-type", "no dtype complex64", lambda k, x, o: k[(1,)](x.astype("c8"), o, 100, 1.0)),
     ("launch-no-grid", "called without a grid", lambda k, x, o: k(x, o, 100, 1.0)),
     ("launch-signature", "misses the type of 'n'", lambda k, x, o: k.compile({"x_ptr": "*f32", "out_ptr": "*f32"})),
     ("launch-signature", "no parameter 'y'", lambda k, x, o: k.compile({"y": "*f32"})),
     ("launch-signature", "4 run-time parameters", lambda k, x, o: k.compile(["*f32"], {"BLOCK": 64, "SHIFT": 0})),
     ("launch-signature", "cannot take the type '*f31'", lambda k, x, o: k.compile(["*f31", "*f32", "i32", "f32"])),
     ("launch-target", "unknown target", lambda k, x, o: k.compile(["*f32", "*f32", "i32", "f32"], target="sm_1")),
+    ("launch-target", "unknown target 90", lambda k, x, o: k.compile(["*f32", "*f32", "i32", "f32"], target=90)),
 ]
 
 
@@ -101,6 +104,36 @@ def test_wrong_launches_are_told_at_the_call(code: str, text: str, call: Any) ->
     assert np.isnan(out).all()
 
 
+HINTS: list[tuple[str, Any]] = [
+    ("no parameter is named 'FACTOR'", lambda k, x, o: k[(1,)](x, o, 100, FACTOR=1.0)),
+    ("convert the array first", lambda k, x, o: k[(1,)](x.astype(object), o, 100, 1.0)),
+    ("make it an array", lambda k, x, o: k[(1,)](x.tolist(), o, 100, 1.0)),
+    ("an array is passed to a parameter without annotation", lambda k, x, o: k[(1,)](x, o, 100, 1.0, BLOCK=x)),
+]
+
+
+@pytest.mark.parametrize(("hint", "call"), HINTS, ids=[h for h, _ in HINTS])
+def test_wrong_launches_are_told_what_to_do(hint: str, call: Any) -> None:
+    with pytest.raises(mimw.LaunchError) as caught:
+        call(scale, *arrays())
+    assert hint in str(caught.value)
+    assert len(str(caught.value)) < 600  # no dump of an array
+
+
+@pytest.mark.parametrize(
+    ("thing", "text"), [(scale, "is a kernel already"), (np.exp, "not a ufunc"), (None, "not a NoneType")]
+)
+def test_only_functions_become_kernels(thing: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        mimw.kernel(thing)
+
+
+def test_language_functions_outside_of_kernels_are_told_without_a_made_up_place() -> None:
+    with pytest.raises(mimw.CompilationError) as caught:
+        ml.arange(0, 4)
+    assert str(caught.value).startswith("error[outside-kernel]: arange only has a meaning inside a kernel")
+
+
 def test_a_users_error_shows_no_frames_of_the_compiler() -> None:
     @mimw.kernel
     def wrong(x_ptr):
@@ -110,6 +143,16 @@ def test_a_users_error_shows_no_frames_of_the_compiler() -> None:
         wrong[(1,)](np.zeros(4, np.float32))
     files = {Path(str(e.path)).name for e in caught.traceback}
     assert files <= {Path(__file__).name, "jit.py"}
+
+
+def test_a_foreign_function_in_a_kernel_is_told_what_to_call() -> None:
+    @mimw.kernel
+    def wrong(x_ptr):
+        ml.store(x_ptr, np.exp(ml.load(x_ptr)))
+
+    with pytest.raises(mimw.CompilationError, match="exp is a ufunc from outside") as caught:
+        wrong[(1,)](np.zeros(4, np.float32))
+    assert caught.value.hint == "call functions of mimw.language, or other kernels"
 
 
 def test_specialisation_sees_alignment_divisibility_one_and_width() -> None:

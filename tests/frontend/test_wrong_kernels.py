@@ -362,12 +362,12 @@ def too_many_arguments(x):
 
 @wrong(x=P32)
 def calls_plain_python(x):
-    ml.store(x, plain(ml.load(x)))  # ! unsupported-call @ plain | plain is a Python function, called with a f32
+    ml.store(x, plain(ml.load(x)))  # ! unsupported-call @ plain | plain is a Python function, called with an f32
 
 
 @wrong(x=P32)
 def calls_math_on_tiles(x):
-    ml.store(x, math.exp(ml.load(x)))  # ! unsupported-call @ math.exp | exp is a Python function, called with a f32
+    ml.store(x, math.exp(ml.load(x)))  # ! unsupported-call @ math.exp | exp is a Python function, called with an f32
 
 
 @wrong(x=P32)
@@ -457,7 +457,7 @@ def unpack_count(x):
 
 @wrong(x=P32)
 def unpack_tile(x):
-    a, b = ml.load(x)  # ! bad-iteration @ a, b | a f32 cannot be iterated or unpacked
+    a, b = ml.load(x)  # ! bad-iteration @ a, b | an f32 cannot be iterated or unpacked
     ml.store(x, a + b)
 
 

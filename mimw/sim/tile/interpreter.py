@@ -32,6 +32,9 @@ class SimResult:
         self.printed = printed
         self.warnings = warnings
 
+    def __repr__(self) -> str:
+        return f"SimResult({len(self.printed)} lines printed, {len(self.warnings)} warnings)"
+
 
 def run(
     module: Module, args: Sequence[Any], grid: tuple[int, ...], *, seed: int = 0, names: Sequence[str] | None = None
