@@ -16,6 +16,7 @@ from mimw.passes import (
     carried_tiles,
     drop_asserts,
     fusion,
+    limits,
     pipelining,
     shapes_through_memory,
     shared_allocation,
@@ -49,6 +50,7 @@ PASSES: tuple[Pass, ...] = (
     shapes_through_memory,  # reshapes that are no renaming become buffers before layouts are chosen
     stage_dot,  # products become explicit buffers and instructions, which layouts and pipelining need to see
     infer,  # every tile gets its layout, conversions become ops
+    limits,  # what no machine holds is refused before anybody works on it
     pipelining,  # needs the loads' layouts to know how wide a copy is; before allocation, since it makes rings of buffers
     tidy,  # pipelining leaves carried values behind that only the copies needed
     check,  # proves that all layouts fit

@@ -42,6 +42,7 @@ OTHER_CODES: dict[str, str] = {
     "no-disassembler": "SASS is asked for and no disassembler is here.",
     "outside-kernel": "A language function is called outside of a kernel.",
     "shared-memory": "The kernel's buffers need more shared memory than the target has.",
+    "tile-too-large": "A tile takes more registers a thread than any machine has.",
     "unsupported": "The target cannot do this; the text says why.",
 }
 """Codes that are raised outside of language and frontend."""
