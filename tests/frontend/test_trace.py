@@ -160,7 +160,10 @@ def test_print_is_device_print():
         print(WORD, ml.load(x), n, hex=True)
 
     found = ops(build(k, x=P32, n=INT, WORD="w"), "debug.device_print")
-    assert [(op.attrs["prefix"], len(op.operands), op.attrs["hex"]) for op in found] == [("n", 1, False), ("w", 2, True)]
+    assert [(op.attrs["prefix"], len(op.operands), op.attrs["hex"]) for op in found] == [
+        ("n", 1, False),
+        ("w", 2, True),
+    ]
 
 
 def test_device_print_and_assert():

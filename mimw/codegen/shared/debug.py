@@ -104,7 +104,9 @@ def _show(b: LaneBuilder, lane: Lane, as_hex: bool) -> tuple[str, Lane]:
         return f"0x%0{bits // 4}{'ll' if bits == 64 else ''}x", raw if bits == 64 else cast(b, raw, U32)
     assert isinstance(dtype, DType)
     if dtype.kind == "float":
-        return "%f", cast(b, lane, F64)
+        wide = cast(b, lane, F64)
+        is_nan = b.compare("nan", wide, wide)  # printf shows a NaN's sign (measured on an H200), Python does not
+        return "%f", b.select(is_nan, b.const_bits(F64, 0x7FF8 << 48), wide)
     signed = dtype.kind == "int"
     if bits == 64:
         return "%lld" if signed else "%llu", lane

@@ -70,8 +70,8 @@ def numbers(dtype: Any) -> Array:
     if t.kind in "iu":
         info = np.iinfo(t)
         return np.array([info.min, info.max, 0, 1, 100, info.max - 1, info.min + 1, 7], t)
-    values = np.array([0.0, -0.5, 1.75, -448.0, np.inf, np.nan, 0.015625, -np.inf])
-    return values.astype(t) if t.itemsize > 1 else values[[0, 1, 2, 3, 6, 5, 0, 1]].astype(t)
+    values = np.array([-0.0, -0.5, 1.75, -448.0, np.inf, np.nan, -np.nan, -np.inf])
+    return values.astype(t) if t.itemsize > 1 else values[[0, 1, 2, 3, 6, 5, 2, 1]].astype(t)
 
 
 def cases() -> dict[str, tuple[Any, tuple[int, ...], list[Any], dict[str, Any]]]:

@@ -41,9 +41,7 @@ def run_text(case: tuple[Any, Any, list[Any], dict[str, Any]], target: str, **op
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", list(cases()))
-def test_the_lines_are_those_of_the_tile_simulator(
-    name: str, target: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_lines_are_those_of_the_tile_simulator(name: str, target: str, capsys: pytest.CaptureFixture[str]) -> None:
     kernel, grid, args, constants = cases()[name]
     kernel[grid](*args, **constants)
     expected = sorted(capsys.readouterr().out.splitlines())
@@ -84,7 +82,9 @@ def test_a_loop_that_prints_keeps_no_product_in_flight() -> None:
     def waits(each: bool) -> set[str]:
         types = {"a": "*f16:16", "b": "*f16:16", "out": "*f32:16", "K": "i32:16"}
         constants = {"BLOCK": 32, "EACH": each}
-        text = print_while_multiplying.compile(types, constants, target="sm_90a", assembled=False, num_stages=4).asm["ptx"]
+        text = print_while_multiplying.compile(types, constants, target="sm_90a", assembled=False, num_stages=4).asm[
+            "ptx"
+        ]
         return {line.strip() for line in text.splitlines() if "wgmma.wait_group" in line}
 
     assert waits(True) == {"wgmma.wait_group.sync.aligned 0;"}
@@ -145,6 +145,3 @@ def test_a_pointer_prints_as_its_address(capsys: pytest.CaptureFixture[str]) -> 
     text = k.compile({"x": "*f32"}, assembled=False).asm["ptx"]
     (line,) = run_ptx(text, None, (1, 1, 1), [0x1234567890]).printed
     assert line == "pid (0, 0, 0) idx () at 0x00000012345678a0"
-
-
-

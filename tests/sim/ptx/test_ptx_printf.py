@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Any
 
@@ -39,8 +40,14 @@ def array(values: bytes) -> Any:
         ("%lld %llu", "<qQ", (-(2**63), 2**64 - 1), "-9223372036854775808 18446744073709551615"),
         ("%d %lld %d", "<i4xqi", (1, 2, 3), "1 2 3"),  # 8-byte arguments are aligned
         ("%ld %hd %hhx", "<qii", (-5, 65537, 0x1FF), "-5 1 ff"),
-        ("%f %.2f %e %g %8.3f", "<5d", (1.5, -2.125, 1e10, 0.0001, 3.14159), "1.500000 -2.12 1.000000e+10 0.0001    3.142"),
+        (
+            "%f %.2f %e %g %8.3f",
+            "<5d",
+            (1.5, -2.125, 1e10, 0.0001, 3.14159),
+            "1.500000 -2.12 1.000000e+10 0.0001    3.142",
+        ),
         ("%f %f %08f", "<3d", (float("inf"), float("nan"), float("-inf")), "inf nan     -inf"),
+        ("%f|%6f|%-6f", "<3d", (math.copysign(math.nan, -1),) * 3, "-nan|  -nan|-nan  "),
         ("%c%c 100%%", "<ii", (72, 105), "Hi 100%"),
         ("%p", "<Q", (0x7F00,), "0x7f00"),
         ("no arguments", "", (), "no arguments"),

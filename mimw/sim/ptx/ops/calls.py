@@ -9,6 +9,7 @@ memory at their natural alignment, at least 4 bytes each; floats are doubles. La
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -43,7 +44,8 @@ def _call(s: Sim, inst: Inst, mods: list[str]) -> Step:
             rows = mask.any(axis=1)
             pieces, count = _Formatter(s, Ctx(x.warps[rows], mask[rows]), at[rows]).run(_string(s, int(address)))
             written[mask] = count
-            lines.update(zip(map(tuple, np.argwhere(mask).tolist()), pieces, strict=True))
+            places = [(int(row), int(lane)) for row, lane in np.argwhere(mask)]
+            lines.update(zip(places, pieces, strict=True))
         out = "".join(lines[lane] for lane in sorted(lines))
         s.output.append(out)
         print(out, end="")
@@ -111,8 +113,6 @@ class _Formatter:
             values = [int(v) & ((1 << bits) - 1) for v in self._take(8 if size in _WIDE else 4)]
         elif kind in "fFeEgG":
             values = [float(v) for v in self._take(8).view(np.float64)]
-            if any(v != v or v in (np.inf, -np.inf) for v in values):
-                flags = flags.replace("0", "")  # no zeros stand before inf and nan
         elif kind == "c":
             values = [chr(int(v) & 0xFF) for v in self._take(4)]
         elif kind == "s":
@@ -122,8 +122,21 @@ class _Formatter:
             kind = "s"
         else:
             raise SimulationError(f"vprintf: unknown conversion %{kind}")
-        spec = f"%{flags}{width}{'' if precision is None else '.' + precision}{'d' if kind == 'u' else kind}"
-        return [spec % v for v in values]
+        spec = f"{width}{'' if precision is None else '.' + precision}{'d' if kind == 'u' else kind}"
+        plain = flags.replace("0", "")  # no zeros stand before inf and nan
+        shown = [f"%{flags if _is_finite(v) else plain}{spec}" % v for v in values]
+        return [_signed_nan(text, v) for text, v in zip(shown, values, strict=True)]
+
+
+def _is_finite(value: float | int | str) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _signed_nan(text: str, value: float | int | str) -> str:
+    """printf shows the sign of a NaN (measured on an H200); Python's formatting does not."""
+    if not isinstance(value, float) or value == value or math.copysign(1, value) > 0:
+        return text
+    return text[1:].replace("nan", "-nan") if text.startswith(" ") else text.replace("nan", "-nan").removesuffix(" ")
 
 
 def _signed(value: int, bits: int) -> int:
