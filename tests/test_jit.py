@@ -240,3 +240,10 @@ def test_importing_mimw_loads_nothing_heavy() -> None:
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
+
+
+@pytest.mark.parametrize("name", ["autotune", "Config", "do_bench"])
+def test_names_that_are_not_there_yet_say_so(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"mimw.{name} is not there yet"):
+        getattr(mimw, name)
+    assert not hasattr(mimw, name)

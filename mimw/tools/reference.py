@@ -6,6 +6,7 @@ Public names of `mimw.language` give the first; the op table gives its second ha
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -71,9 +72,11 @@ def _language_entry(name: str, value: Any) -> list[str]:
         return [f"- `ml.{name}`: the type {value.name}, {value.bits} bits."]
     text = inspect.getdoc(value) or ""
     try:
-        signature = str(inspect.signature(value)).replace("'", "")  # postponed annotations are strings
+        signature = str(inspect.signature(value))
     except (TypeError, ValueError):
         signature = ""
+    signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)  # postponed annotations are strings
+    signature = re.sub(r"<([\w.]+): \w+>", r"\1", signature)  # members of enums
     return [f"- `ml.{name}{signature}`: {_one_paragraph(text)}"]
 
 
