@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mimw.codegen.lane_builder import Lane, LaneBuilder, Tile, bits_of
-from mimw.codegen.lowering import Lowering, layout_of, lowers
+from mimw.codegen.lowering import Lowering, layout_of, lowers, refuse
 from mimw.codegen.shared.casts import cast
 from mimw.ir import layout as algebra
 from mimw.ir.core import Value
@@ -22,6 +22,7 @@ _PID = "pid (%d, %d, %d)"
 @lowers("debug.device_print")
 def lower_device_print(ctx: Lowering, op: Any) -> None:
     """One call a register and operand."""
+    _refuse_in_combine(ctx, op)
     b = ctx.b
     pid = [b.program_id(axis) for axis in range(3)]
     prefix = _literal(op.prefix)
@@ -38,6 +39,7 @@ def lower_device_print(ctx: Lowering, op: Any) -> None:
 @lowers("debug.device_assert")
 def lower_device_assert(ctx: Lowering, op: Any) -> None:
     """Each thread tells of its first false element and traps; a barrier keeps the others from what the assertion protects."""
+    _refuse_in_combine(ctx, op)
     b = ctx.b
     conditions = ctx.tile(op.cond)
     mask = ctx.tile(op.mask) if op.mask is not None else None
@@ -62,6 +64,17 @@ def lower_device_assert(ctx: Lowering, op: Any) -> None:
     b.print_text(f"{text}{_PID}, {_index(where)}\n", [*pid, *where], failed)
     b.trap(failed, f"device_assert{message}")
     b.barrier()
+
+
+def _refuse_in_combine(ctx: Lowering, op: Any) -> None:
+    """How often a combine function runs, and in which threads, is the lowering's choice: no element could be named."""
+    if ctx.in_combine:
+        raise refuse(
+            op,
+            ctx.target,
+            "it stands in the combine function of a reduction or scan",
+            "look at the operand and result instead",
+        )
 
 
 def _elements(ctx: Lowering, value: Value) -> Iterator[tuple[int, list[Lane], Lane | None]]:

@@ -58,6 +58,23 @@ def check_positive(x, out, n, B: ml.constexpr):
     ml.store(out + i, v, mask=i < n)
 
 
+@mimw.kernel
+def print_add(x, y):
+    ml.device_print("x", x)
+    return x + y
+
+
+@mimw.kernel
+def assert_add(x, y):
+    ml.device_assert(x < y)
+    return x + y
+
+
+@mimw.kernel
+def reduce_with(x, out, ADD: ml.constexpr):
+    ml.store(out, ml.reduce(ml.load(x + ml.arange(0, 64)), 0, ADD))
+
+
 _DTYPES: list[Any] = [
     np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.float16, np.float32, np.float64,
     ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2,

@@ -10,10 +10,18 @@ import pytest
 from mimw.codegen.ptx.assemble import find_ptxas
 from mimw.codegen.ptx.parser import parse
 from mimw.codegen.ptx.printer import print_module
+from mimw.diagnostics import CompilationError
 from mimw.sim.errors import SimulationError as TileError
 from mimw.sim.ptx.errors import SimulationError
 from mimw.sim.ptx.run import RunReport, run_ptx
-from tests.codegen.ptx.print_kernels import cases, check_positive, print_while_multiplying
+from tests.codegen.ptx.print_kernels import (
+    assert_add,
+    cases,
+    check_positive,
+    print_add,
+    print_while_multiplying,
+    reduce_with,
+)
 
 _NAMES = {"float32": "f32", "float16": "f16", "float64": "f64", "bfloat16": "bf16"}
 _NAMES |= {"float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5"}
@@ -132,6 +140,14 @@ def test_a_kernel_that_prints_nothing_declares_nothing() -> None:
     types = {"a": "*f16", "b": "*f16", "out": "*f32", "K": "i32"}
     text = print_while_multiplying.compile(types, {"BLOCK": 32, "EACH": False}, assembled=False).asm["ptx"]
     assert "vprintf" not in text and ".local" not in text
+
+
+def test_a_combine_function_cannot_print() -> None:
+    types, options = {"x": "*f32", "out": "*f32"}, {"assembled": False, "debug": True}
+    for loud in (print_add, assert_add):
+        with pytest.raises(CompilationError, match="combine function of a reduction") as caught:
+            reduce_with.compile(types, {"ADD": loud}, **options)
+        assert caught.value.code == "unsupported" and caught.value.loc.file.endswith("print_kernels.py")
 
 
 def test_a_pointer_prints_as_its_address(capsys: pytest.CaptureFixture[str]) -> None:
