@@ -269,7 +269,8 @@ def visit_subscript(t: Tracer, node: ast.Subscript) -> Any:
     try:
         return unwrap(obj[index])  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     except (IndexError, TypeError) as e:
-        return t.error("bad-index", f"{e}", node, None, [Note(f"it has {len(obj)} items")])  # pyright: ignore[reportUnknownArgumentType]
+        hint = None if obj else "the shape of a pointer or scalar is (): pass an array's sizes as arguments"
+        return t.error("bad-index", f"{e}", node, hint, [Note(f"it has {len(obj)} items")])  # pyright: ignore[reportUnknownArgumentType]
 
 
 def visit_slice(t: Tracer, node: ast.Slice) -> Any:

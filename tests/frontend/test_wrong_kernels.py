@@ -273,6 +273,22 @@ def tile_index(x):
 
 
 @wrong(x=P32)
+def pointer_shape(x):
+    ml.store(x, x.shape[0])  # ! bad-index @ x.shape | tuple index out of range
+
+
+@wrong(x=P32)
+def store_tile_through_scalar(x):
+    ml.store(x, ml.arange(0, 16))  # ! shape-mismatch @ ml.store | a scalar pointer cannot take a value of shape [16]
+
+
+@wrong(x=P32)
+def store_through_fewer_pointers(x):
+    r = ml.arange(0, 16)
+    ml.store(x + r[:, None], r[:, None] + r[None, :])  # ! shape-mismatch @ ml.store | pointers of shape [16, 1] cannot take a value of shape [16, 16]
+
+
+@wrong(x=P32)
 def pointer_index(x):
     ml.store(x, x[3])  # ! bad-index @ x[3] | a pointer is not indexed
 
