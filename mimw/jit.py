@@ -239,7 +239,7 @@ class Kernel(KernelFunction):
         if callable(grid):
             meta = dict(zip(self.parameter_names, values, strict=True))
             meta.update(num_warps=options.num_warps, num_stages=options.num_stages)
-            grid = grid(meta)
+            grid = self._grid(grid, meta)
         shape = check_grid(self.name, grid)
         runtime = [(i, v) for i, v in enumerate(values) if not self.constexpr_flags[i]]
         infos = {i: self.describe(i, v) for i, v in runtime if v is not None and not _is_meta(v)}
@@ -253,6 +253,17 @@ class Kernel(KernelFunction):
         special = self.specialise(values)
         passed = [v for k, v in zip(special, values, strict=True) if k[0] != "c"]
         return kernel.launch(shape, passed, given.get("stream"))
+
+    def _grid(self, grid: Callable[[dict[str, Any]], Any], meta: dict[str, Any]) -> Any:
+        """What a grid function gives for the arguments by name."""
+        try:
+            return grid(meta)
+        except KeyError as error:
+            if not error.args or error.args[0] in meta:
+                raise
+            asked, known = error.args[0], ", ".join(meta)
+            text = f"has no argument {asked!r} that its grid function asks for"
+            raise self.refuse("launch-grid", text, hint=f"it may ask for {known}") from error
 
     def describe(self, index: int, value: Any) -> ArrayInfo | ScalarInfo:
         """What an argument is; `LaunchError` when it is neither array nor scalar."""

@@ -75,6 +75,7 @@ WRONG: list[tuple[str, str, Any]] = [
     ("launch-grid", "", lambda k, x, o: k[(1, 1, 1, 1)](x, o, 100, 1.0)),
     ("launch-grid", "", lambda k, x, o: k[(-1,)](x, o, 100, 1.0)),
     ("launch-grid", "", lambda k, x, o: k[(1.5,)](x, o, 100, 1.0)),
+    ("launch-grid", "no argument 'BLOCK_SIZE'", lambda k, x, o: k[lambda meta: (meta["BLOCK_SIZE"],)](x, o, 100, 1.0)),
     ("launch-argument-type", "cannot take 'x_ptr'", lambda k, x, o: k[(1,)]([1, 2], o, 100, 1.0)),
     ("launch-argument-type", "cannot take 'factor'", lambda k, x, o: k[(1,)](x, o, 100, 1j)),
     ("launch-constexpr", "must be hashable", lambda k, x, o: k[(1,)](x, o, 100, 1.0, BLOCK=[64])),
