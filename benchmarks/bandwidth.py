@@ -38,7 +38,13 @@ def bandwidth(nbytes: int, ms: float) -> float:
 
 
 def copy_runs(torch: Any, nbytes: int) -> tuple[list[Any], int]:
-    pairs = [(torch.empty(nbytes // 2, dtype=torch.uint8, device="cuda"), torch.empty(nbytes // 2, dtype=torch.uint8, device="cuda")) for _ in range(2)]
+    pairs = [
+        (
+            torch.empty(nbytes // 2, dtype=torch.uint8, device="cuda"),
+            torch.empty(nbytes // 2, dtype=torch.uint8, device="cuda"),
+        )
+        for _ in range(2)
+    ]
     return [lambda p=p: p[1].copy_(p[0]) for p in pairs], nbytes
 
 
@@ -49,7 +55,8 @@ def vector_add(torch: Any) -> None:
     candidates: dict[str, Any] = {"copy": copy_runs(torch, moved)[0]}
     for block, warps in ((1024, 4), (2048, 8), (4096, 8)):
         candidates[f"mimw block {block}"] = [
-            lambda s=s, b=block, w=warps: add[(mimw.cdiv(n, b),)](s[0], s[1], s[2], n, BLOCK=b, num_warps=w) for s in sets
+            lambda s=s, b=block, w=warps: add[(mimw.cdiv(n, b),)](s[0], s[1], s[2], n, BLOCK=b, num_warps=w)
+            for s in sets
         ]
     candidates["torch"] = [lambda s=s: torch.add(s[0], s[1], out=s[2]) for s in sets]
     show("vector add 134M bf16", moved, interleaved(candidates), 0.95)
@@ -63,7 +70,8 @@ def softmax(torch: Any, rows: int, width: int, bar: float) -> None:
     for warps in (4, 8, 16, 32):
         if width // (warps * 32) in range(8, 65):
             candidates[f"mimw {warps} warps"] = [
-                lambda s=s, w=warps: softmax_rows[(rows,)](s[0], s[1], width, width, BLOCK=width, num_warps=w) for s in sets
+                lambda s=s, w=warps: softmax_rows[(rows,)](s[0], s[1], width, width, BLOCK=width, num_warps=w)
+                for s in sets
             ]
     show(f"softmax bf16 {rows}x{width}", moved, interleaved(candidates), bar)
     want = torch.softmax(sets[0][0].double(), 1)
@@ -75,7 +83,9 @@ def show(title: str, moved: int, times: dict[str, float], bar: float) -> None:
     copy = bandwidth(moved, times["copy"])
     print(f"{title}: copy {copy:.0f} GB/s, bar {bar}")
     for name, ms in times.items():
-        print(f"  {name:<20} {ms * 1e3:9.1f} us  {bandwidth(moved, ms):6.0f} GB/s  {bandwidth(moved, ms) / copy:.3f} of copy")
+        print(
+            f"  {name:<20} {ms * 1e3:9.1f} us  {bandwidth(moved, ms):6.0f} GB/s  {bandwidth(moved, ms) / copy:.3f} of copy"
+        )
 
 
 def main() -> None:

@@ -13,7 +13,20 @@ from mimw.compiler import Options, compile_kernel
 from mimw.jit import Kernel, parse_signature
 from mimw.target import get_target
 
-SIGNATURE = ["*bf16:16", "*bf16:16", "*bf16:16", "i32:16", "i32:16", "i32:16", "i32:16", "=1", "i32:16", "=1", "i32:16", "=1"]
+SIGNATURE = [
+    "*bf16:16",
+    "*bf16:16",
+    "*bf16:16",
+    "i32:16",
+    "i32:16",
+    "i32:16",
+    "i32:16",
+    "=1",
+    "i32:16",
+    "=1",
+    "i32:16",
+    "=1",
+]
 CONSTANTS = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8}
 
 
@@ -32,7 +45,12 @@ def main(rounds: int = 15) -> None:
     for _ in range(rounds + 2):
         k = fresh(kernel)
         compiled = compile_kernel(
-            k.fn, parse_signature(k, SIGNATURE, CONSTANTS), get_target("sm_90a"), Options(num_stages=4), assembled=False, keep_ir=False
+            k.fn,
+            parse_signature(k, SIGNATURE, CONSTANTS),
+            get_target("sm_90a"),
+            Options(num_stages=4),
+            assembled=False,
+            keep_ir=False,
         )
         runs.append(dict(compiled.metadata.extra["stages"]))
         lines = str(compiled.asm["ptx"]).count("\n")

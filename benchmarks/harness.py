@@ -26,13 +26,17 @@ def environment() -> str:
         import subprocess
 
         query = "--query-gpu=clocks.sm,clocks.mem,power.limit,temperature.gpu"
-        lines.append("clocks " + subprocess.check_output(["nvidia-smi", query, "--format=csv,noheader"], text=True).strip())
+        lines.append(
+            "clocks " + subprocess.check_output(["nvidia-smi", query, "--format=csv,noheader"], text=True).strip()
+        )
     except (OSError, subprocess.SubprocessError):
         lines.append("clocks unknown (no nvidia-smi)")
     return "\n".join(lines)
 
 
-def interleaved(candidates: dict[str, Sequence[Callable[[], Any]]], rounds: int = 60, warmup: int = 8) -> dict[str, float]:
+def interleaved(
+    candidates: dict[str, Sequence[Callable[[], Any]]], rounds: int = 60, warmup: int = 8
+) -> dict[str, float]:
     """Median milliseconds of each candidate. A candidate is a list of closures, one an input set; they take turns.
 
     Every run starts with a flushed L2 (a 256 MiB fill); times are CUDA events around the candidate alone.

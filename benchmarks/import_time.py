@@ -21,7 +21,9 @@ def main() -> None:
     cpu_seconds(code)
     pairs = [(cpu_seconds("pass"), cpu_seconds(code)) for _ in range(7)]
     extra = statistics.median(b - a for a, b in pairs)
-    print(f"{code}: {extra:.3f} s of CPU over bare Python ({statistics.median(a for a, _ in pairs):.3f} s), median of 7 (bar 0.25)")
+    print(
+        f"{code}: {extra:.3f} s of CPU over bare Python ({statistics.median(a for a, _ in pairs):.3f} s), median of 7 (bar 0.25)"
+    )
 
 
 if __name__ == "__main__":

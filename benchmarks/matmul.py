@@ -35,7 +35,11 @@ def run(torch: Any, m: int, n: int, k: int, transposed: bool, bar: float | None)
     sets = []
     for _ in range(2):
         a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
-        b = torch.randn(n, k, device="cuda", dtype=torch.bfloat16).T if transposed else torch.randn(k, n, device="cuda", dtype=torch.bfloat16)
+        b = (
+            torch.randn(n, k, device="cuda", dtype=torch.bfloat16).T
+            if transposed
+            else torch.randn(k, n, device="cuda", dtype=torch.bfloat16)
+        )
         sets.append((a, b, torch.empty(m, n, device="cuda", dtype=torch.bfloat16)))
     candidates: dict[str, Any] = {"cuBLAS": [lambda s=s: torch.matmul(s[0], s[1], out=s[2]) for s in sets]}
     for block, warps, stages in CONFIGS:
@@ -45,7 +49,9 @@ def run(torch: Any, m: int, n: int, k: int, transposed: bool, bar: float | None)
     times = interleaved(candidates)
     print(f"matmul bf16 {'NT' if transposed else 'NN'} {m}x{n}x{k}" + (f", bar {bar} of cuBLAS" if bar else ""))
     for name, ms in times.items():
-        print(f"  {name:<36} {ms * 1e3:9.1f} us  {2e-9 * m * n * k / ms:6.0f} TFLOP/s  {times['cuBLAS'] / ms:.3f} of cuBLAS")
+        print(
+            f"  {name:<36} {ms * 1e3:9.1f} us  {2e-9 * m * n * k / ms:6.0f} TFLOP/s  {times['cuBLAS'] / ms:.3f} of cuBLAS"
+        )
     a, b, c = sets[0]
     matmul(a, b, c)
     want = a.double() @ b.double()

@@ -41,7 +41,8 @@ class Options:
     """What a launch may ask of the compiler beside the arguments.
 
     `num_warps` warps a CTA, `num_stages` depth of pipelined loops, `maxnreg` registers a thread (0: the assembler decides), `enable_fp_fusion`
-    contracts a*b+c into one rounding, `debug` keeps device_assert, `ctas_per_cga` CTAs of a cluster along x, y, z (the grid counts CTAs).
+    contracts a*b+c into one rounding, `debug` keeps device_assert (None: as the environment variable MIMW_DEBUG says, else no),
+    `ctas_per_cga` CTAs of a cluster along x, y, z (the grid counts CTAs).
     """
 
     __slots__ = ("ctas_per_cga", "debug", "enable_fp_fusion", "maxnreg", "num_stages", "num_warps")
@@ -52,14 +53,14 @@ class Options:
         num_stages: int = 3,
         maxnreg: int = 0,
         enable_fp_fusion: bool = True,
-        debug: bool = False,
+        debug: bool | None = None,
         ctas_per_cga: tuple[int, int, int] = (1, 1, 1),
     ) -> None:
         self.num_warps = num_warps
         self.num_stages = num_stages
         self.maxnreg = maxnreg
         self.enable_fp_fusion = enable_fp_fusion
-        self.debug = debug
+        self.debug = os.environ.get("MIMW_DEBUG", "0") not in ("", "0") if debug is None else debug
         self.ctas_per_cga = ctas_per_cga
 
     def key(self) -> tuple[Any, ...]:

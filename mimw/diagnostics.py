@@ -94,7 +94,8 @@ class CompilationError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        out = [f"{self.loc}: error[{self.code}]: {self.message}\n{show_line(self.loc)}"]
+        where = "" if self.loc is UNKNOWN else f"{self.loc}: "
+        out = [f"{where}error[{self.code}]: {self.message}\n{show_line(self.loc)}"]
         site = self.loc.call_site
         while site is not None:
             out.append(f"{site}: note: called from here\n{show_line(site)}")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, Protocol, cast
 
 from mimw.codegen.ptx.assemble import ptxas_version
@@ -102,7 +103,9 @@ class Kernel(KernelFunction):
             else:
                 missing.append(name)
         if missing:
-            raise self.refuse("launch-arguments", f"misses {', '.join(map(repr, missing))}")
+            strange = [key for key in kwargs if key not in _OPTIONS and key not in _LAUNCH_ONLY]
+            hint = f"no parameter is named {', '.join(map(repr, strange))}" if strange else None
+            raise self.refuse("launch-arguments", f"misses {', '.join(map(repr, missing))}", hint=hint)
         for key in kwargs:
             if key not in _OPTIONS and key not in _LAUNCH_ONLY:
                 raise self.refuse(
@@ -254,7 +257,7 @@ class Kernel(KernelFunction):
         if callable(grid):
             meta = dict(zip(self.parameter_names, values, strict=True))
             meta.update(num_warps=options.num_warps, num_stages=options.num_stages, ctas_per_cga=options.ctas_per_cga)
-            grid = grid(meta)
+            grid = self._grid(grid, meta)
         shape = check_grid(self.name, grid)
         check_cluster(self.name, shape, options.ctas_per_cga)
         runtime = [(i, v) for i, v in enumerate(values) if not self.constexpr_flags[i]]
@@ -270,17 +273,29 @@ class Kernel(KernelFunction):
         passed = [v for k, v in zip(special, values, strict=True) if k[0] != "c"]
         return kernel.launch(shape, passed, given.get("stream"))
 
+    def _grid(self, grid: Callable[[dict[str, Any]], Any], meta: dict[str, Any]) -> Any:
+        """What a grid function gives for the arguments by name."""
+        try:
+            return grid(meta)
+        except KeyError as error:
+            if not error.args or error.args[0] in meta:
+                raise
+            asked, known = error.args[0], ", ".join(meta)
+            text = f"has no argument {asked!r} that its grid function asks for"
+            raise self.refuse("launch-grid", text, hint=f"it may ask for {known}") from error
+
     def describe(self, index: int, value: Any) -> ArrayInfo | ScalarInfo:
         """What an argument is; `LaunchError` when it is neither array nor scalar."""
         try:
             return describe(value)
         except TypeError as error:
             name = self.parameter_names[index]
-            raise self.refuse(
-                "launch-argument-type",
-                f"cannot take {name!r}: {error}",
-                hint=f"annotate {name} as ml.constexpr if it is a compile-time value",
-            ) from None
+            hint = f"annotate {name} as ml.constexpr if it is a compile-time value"
+            if hasattr(value, "dtype"):
+                hint = "convert the array first"
+            elif isinstance(value, list):
+                hint = "make it an array, or a tuple of constants"
+            raise self.refuse("launch-argument-type", f"cannot take {name!r}: {error}", hint=hint) from None
 
     def _device(self, infos: dict[int, Any]) -> int | None:
         """The CUDA device of the arguments; None for the simulator."""
@@ -337,7 +352,11 @@ class Launch:
 
 
 def kernel(fn: Callable[..., Any]) -> Kernel:
-    """Make a Python function a kernel. It is parsed at its first use, never run by Python."""
+    """Make a Python function a kernel. It is parsed at its first use, never run by Python. `TypeError` for anything else."""
+    if isinstance(fn, Kernel):
+        raise TypeError(f"{fn.name!r} is a kernel already: decorate it once")
+    if not isinstance(fn, FunctionType):
+        raise TypeError(f"@mimw.kernel takes a Python function, not a {type(fn).__name__}")
     return Kernel(fn)
 
 
@@ -366,7 +385,12 @@ def _constant_key(kernel: Kernel, index: int, v: Any) -> tuple[Any, ...]:
         hash(v)
     except TypeError:
         name = kernel.parameter_names[index]
-        raise kernel.refuse("launch-constexpr", f"cannot take {name}={v!r}: a constexpr must be hashable") from None
+        what = f"a {type(v).__name__}"
+        raise kernel.refuse(
+            "launch-constexpr",
+            f"cannot take {what} for {name!r}: it is a constexpr, which must be hashable",
+            hint="constants are numbers, strings, dtypes, and tuples of them; an array is passed to a parameter without annotation",
+        ) from None
     return ("c", type(v).__name__, v)
 
 

@@ -76,10 +76,10 @@ TARGETS: dict[str, Target] = {
 
 
 def get_target(name: str | Target) -> Target:
-    """The target of that name; `ValueError` lists the known names when there is none."""
+    """The target of that name (``"sm_90"`` is ``"sm_90a"``); `ValueError` lists the known names when there is none."""
     if isinstance(name, Target):
         return name
-    found = TARGETS.get(name) or TARGETS.get(name + "a")
+    found = TARGETS.get(name) or TARGETS.get(f"{name}a")
     if found is None:
-        raise ValueError(f"unknown target {name!r}; known targets: {', '.join(sorted(TARGETS))}")
+        raise ValueError(f"unknown target {name!r}; known targets: {', '.join(TARGETS)}")
     return found

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
-    "ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=False, max_examples=50
+    "ci",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=False,
+    max_examples=50,
 )
 settings.register_profile("fuzz", derandomize=False, deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("MIMW_HYPOTHESIS", "ci"))

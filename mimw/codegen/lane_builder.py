@@ -489,6 +489,10 @@ class LaneBuilder(ABC):
         """A line for the reader of the emitted text."""
 
     @abstractmethod
+    def print_text(self, text: str, values: Tile, guard: Lane | None) -> None:
+        """Print through the device's printf where `guard` is true: `text` is a C format, `values` are its arguments, 32 or 64 bits wide."""
+
+    @abstractmethod
     def trap(self, guard: Lane | None, text: str) -> None:
         """Stop the grid with an error where `guard` is true; `text` says why, for readers of the emitted text."""
 

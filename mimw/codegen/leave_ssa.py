@@ -54,6 +54,13 @@ class Flow:
         """Whether tied values of `inst` may be copied; those of an asynchronous product may not: ptxas serialises."""
         return not inst.opcode.startswith("wgmma")
 
+    def settles(self, inst: Inst) -> bool:
+        """Whether what `inst` redefines is finished after it: accumulators behind a wait for all products are plain values."""
+        if not inst.opcode.startswith("wgmma.wait_group"):
+            return False
+        pending = inst.operands[0]
+        return isinstance(pending, Imm) and pending.value == 0
+
 
 def leave_ssa(fn: Function, flow: Flow | None = None) -> FlatFunction:
     """The flat form of `fn`; `InternalError` when `fn` is no valid SSA, or an accumulator would have to be copied."""
@@ -72,6 +79,14 @@ class _Emitter:
         self.body = self.out.body
         self.labels: dict[int, str] = {}
         self.extra = 0
+        self.settled = {
+            reg
+            for block in state.blocks
+            for inst in block.insts
+            if isinstance(inst, Inst) and inst.redefined is not None and flow.settles(inst)
+            for operand in inst.redefined
+            for reg in operand_regs(operand)
+        }
 
     def run(self) -> FlatFunction:
         fn, out = self.fn, self.out
@@ -183,7 +198,9 @@ class _Emitter:
             dst, src = self._reg(param), self._source(value)
             if dst is src:
                 continue
-            if back and isinstance(value, Reg) and s.find(s.number[value]) in s.accumulators:
+            if not back or not isinstance(value, Reg) or value in self.settled:
+                pass
+            elif s.find(s.number[value]) in s.accumulators:
                 raise InternalError(
                     f"the loop carries the accumulator {value!r} into the register of another ({param!r}): "
                     "unroll the loop by the order of the permutation",

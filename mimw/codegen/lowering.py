@@ -82,13 +82,17 @@ class Shared:
 
     `mix`: the part of the address, in bytes, whose bits the swizzle mixes with those of elements: an element at offset x of the layout
     lies at ``address - mix + (mix ^ x)``. Not 0 only in slices; hardware that swizzles addresses itself needs the address alone.
-    `align`: bytes that divide what views have added to the buffer's address, which bounds the width of an access.
+    `align`: bytes that divide what views have added to the buffer's address, which bounds the width of an access. `linear`: the address
+    is also where the hardware's own swizzle starts from, so that engines can use the view.
     """
 
-    __slots__ = ("address", "align", "layout", "mix")
+    __slots__ = ("address", "align", "layout", "linear", "mix")
 
-    def __init__(self, address: Lane, layout: SharedLayout | None = None, mix: int = 0, align: int = 1024) -> None:
+    def __init__(
+        self, address: Lane, layout: SharedLayout | None = None, mix: int = 0, align: int = 1024, linear: bool = True
+    ) -> None:
         self.address = address
+        self.linear = linear
         self.layout = layout
         self.mix = mix
         self.align = align

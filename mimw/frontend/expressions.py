@@ -92,11 +92,12 @@ def captured(t: Tracer, value: Any, name: str, node: ast.AST) -> Any:
     value = unwrap(value)
     if allowed_capture(value):
         return value
+    hint = "pass it as an argument; constants are numbers, strings, dtypes, and tuples of them"
+    if callable(value):
+        hint = "call functions of mimw.language, or other kernels"
+    what = type(value).__name__
     return t.error(
-        "captured-global",
-        f"{name} is a {type(value).__name__} from outside the kernel, which is not a constant",
-        node,
-        "pass it as an argument; constants are numbers, strings, dtypes, and tuples of them",
+        "captured-global", f"{name} is a {what} from outside the kernel, which is not a constant", node, hint
     )
 
 
@@ -223,7 +224,7 @@ def get_attribute(t: Tracer, obj: Any, name: str, node: ast.AST) -> Any:
     try:
         value = getattr(obj, name)
     except AttributeError:
-        what = f"a {obj.value.type}" if isinstance(obj, tensor) else explain(obj)
+        what = explain(obj)
         if isinstance(obj, ModuleType):
             what = f"the module {obj.__name__}"
         t.error("unknown-attribute", f"{what} has no attribute {name}", node, _similar_attribute(obj, name))
@@ -271,7 +272,8 @@ def visit_subscript(t: Tracer, node: ast.Subscript) -> Any:
     try:
         return unwrap(obj[index])  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     except (IndexError, TypeError) as e:
-        return t.error("bad-index", f"{e}", node, None, [Note(f"it has {len(obj)} items")])  # pyright: ignore[reportUnknownArgumentType]
+        hint = None if obj else "the shape of a pointer or scalar is (): pass an array's sizes as arguments"
+        return t.error("bad-index", f"{e}", node, hint, [Note(f"it has {len(obj)} items")])  # pyright: ignore[reportUnknownArgumentType]
 
 
 def visit_slice(t: Tracer, node: ast.Slice) -> Any:

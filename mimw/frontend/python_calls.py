@@ -11,8 +11,8 @@ from typing import Any
 from mimw.diagnostics import CompilationError
 from mimw.frontend.expressions import get_attribute, is_constant, iterable
 from mimw.frontend.tracer import Tracer
-from mimw.language import control
-from mimw.language.core import METHODS, constexpr, explain, is_tuple, tensor
+from mimw.language import control, debug
+from mimw.language.core import METHODS, constexpr, explain, is_tuple, tensor, unwrap
 
 
 def construct(t: Tracer, cls: Any, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
@@ -155,12 +155,15 @@ def _range(t: Tracer, args: list[Any], kwargs: dict[str, Any], node: ast.AST) ->
 
 
 def _print(t: Tracer, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
-    return t.error(
-        "unsupported-call",
-        "print() in a kernel",
-        node,
-        "ml.static_print while compiling, ml.device_print on the device",
-    )
+    """`device_print`, as in Triton."""
+    if not args or not isinstance(unwrap(args[0]), str) or set(kwargs) - {"hex"}:
+        t.error(
+            "bad-call",
+            "print() in a kernel takes a prefix, then values to print on the device",
+            node,
+            "write print('x', x); ml.static_print prints constants while compiling",
+        )
+    debug.device_print(*args, **kwargs)
 
 
 def _tuple(t: Tracer, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:

@@ -6,7 +6,7 @@ threads trace kernels at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
@@ -67,7 +67,7 @@ class Builder:
         return f"{prefix}{self.serial}"
 
     @contextmanager
-    def at(self, block: Block) -> Iterator[Block]:
+    def at(self, block: Block) -> Generator[Block]:
         """Append to another block for a while."""
         saved = self.block, self.anchor
         self.block, self.anchor = block, None
@@ -96,12 +96,14 @@ def current_builder(what: str = "this function") -> Builder:
     """The builder of the kernel being traced; `CompilationError` outside of one."""
     b = _CURRENT.get()
     if b is None:
-        raise CompilationError("outside-kernel", f"{what} only has a meaning inside a kernel (a function under @mimw.kernel)")
+        raise CompilationError(
+            "outside-kernel", f"{what} only has a meaning inside a kernel (a function under @mimw.kernel)"
+        )
     return b
 
 
 @contextmanager
-def building(builder: Builder) -> Iterator[Builder]:
+def building(builder: Builder) -> Generator[Builder]:
     """Make `builder` the current one."""
     token = _CURRENT.set(builder)
     try:

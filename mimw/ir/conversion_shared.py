@@ -275,10 +275,8 @@ class _Space:
 
 def _always_hole(coordinate: Vector, layout: Layout, fixed_dead: Vector, shape: Vector) -> bool:
     """True when the register holds holes in every thread (`fixed_dead`: dead bits that no thread can flip)."""
-    for x, (a, _), dead, size in zip(coordinate, layout.dims, fixed_dead, shape, strict=True):
-        if x >> a << a >= size or x & dead:
-            return True
-    return False
+    extents = zip(coordinate, layout.dims, fixed_dead, shape, strict=True)
+    return any(x >> a << a >= size or x & dead for x, (a, _), dead, size in extents)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

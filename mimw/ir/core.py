@@ -202,9 +202,7 @@ class Function:
 
     __slots__ = ("arguments", "body", "loc", "name", "num_stages", "num_warps", "options")
 
-    def __init__(
-        self, name: str, arguments: list[Argument], loc: Loc, num_warps: int = 4, num_stages: int = 3
-    ) -> None:
+    def __init__(self, name: str, arguments: list[Argument], loc: Loc, num_warps: int = 4, num_stages: int = 3) -> None:
         self.name = name
         self.arguments = arguments
         self.loc = loc

@@ -66,7 +66,14 @@ def pointer_type(element_ty: DType, address_space: int = 1) -> PointerType:
     return PointerType(element_ty)
 
 
-class constexpr:
+if TYPE_CHECKING:
+    # Checkers take a constexpr parameter for whatever value it stands for.
+    _Anything = Any
+else:
+    _Anything = object
+
+
+class constexpr(_Anything):
     """A compile-time constant: as an annotation of a parameter, or around a global value (``N = ml.constexpr(4)``)."""
 
     __slots__ = ("value",)
@@ -121,10 +128,15 @@ def _operand(x: Any, symbol: str) -> Operand:
     return fail("type-mismatch", f"{symbol} does not take {explain(x)}")
 
 
+def with_article(name: str) -> str:
+    """``"an i32"``, ``"a tensor<4xi32>"``: a type as English has it (f is spelt out: "an f32")."""
+    return f"{'an' if name[0] in 'if' else 'a'} {name}"
+
+
 def explain(x: Any) -> str:
     """What a trace-time object is, in the words of messages."""
     if isinstance(x, tensor):
-        return f"a {x.value.type}"
+        return with_article(str(x.value.type))
     if x is None or isinstance(x, (bool, int, float, str)):
         return repr(x)
     if isinstance(x, (DType, PointerType)):
@@ -185,25 +197,25 @@ class tensor:
     def __bool__(self) -> bool:
         fail(
             "constexpr-needed",
-            f"a {self.value.type} has no truth value at compile time",
+            f"{explain(self)} has no truth value at compile time",
             "use it in if, while, and, or, not directly",
         )
 
     def __index__(self) -> int:
         fail(
             "constexpr-needed",
-            f"a constant integer is needed here, not a {self.value.type}",
+            f"a constant integer is needed here, not {explain(self)}",
             "make it an ml.constexpr parameter",
         )
 
     def __int__(self) -> int:
-        fail("constexpr-needed", f"int() needs a constant, not a {self.value.type}", "write x.to(ml.int32)")
+        fail("constexpr-needed", f"int() needs a constant, not {explain(self)}", "write x.to(ml.int32)")
 
     def __float__(self) -> float:
-        fail("constexpr-needed", f"float() needs a constant, not a {self.value.type}", "write x.to(ml.float32)")
+        fail("constexpr-needed", f"float() needs a constant, not {explain(self)}", "write x.to(ml.float32)")
 
     def __iter__(self) -> Any:
-        fail("bad-iteration", f"a {self.value.type} cannot be iterated or unpacked")
+        fail("bad-iteration", f"{explain(self)} cannot be iterated or unpacked")
 
     def __hash__(self) -> int:
         return id(self)

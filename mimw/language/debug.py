@@ -33,7 +33,12 @@ def static_assert(cond: Any, msg: str = "") -> None:
 
 
 def device_print(prefix: str, *args: Any, hex: bool = False) -> None:
-    """Print `prefix` and each element of `args` (tiles, scalars, numbers) on the device, with program id and index."""
+    """Print `prefix` and each element of `args` (tiles, scalars, numbers) on the device, with program id and index.
+
+    One line an element, ``pid (x, y, z) idx (i, j) prefix value``; `hex` shows the bits, as it is always with pointers. Lines come in no
+    particular order. On a GPU they appear when the host synchronises; the driver keeps the last megabyte. Plain ``print`` in a kernel
+    is this function. NVIDIA: one call of vprintf a register.
+    """
     b = current_builder("device_print")
     text = const_str(prefix, "device_print: prefix")
     values = [as_value(a, "device_print") for a in args]
@@ -41,7 +46,11 @@ def device_print(prefix: str, *args: Any, hex: bool = False) -> None:
 
 
 def device_assert(cond: Any, msg: str = "", mask: Any = None) -> None:
-    """Stop the kernel with `msg` when an element of `cond` is false (where `mask` is true)."""
+    """Stop the kernel with `msg` when an element of `cond` is false (where `mask` is true).
+
+    On a GPU only when compiled with ``debug=True`` (a launch option) or under ``MIMW_DEBUG=1``: the place, the message, program id and index are
+    printed, then the launch fails. The simulator always checks.
+    """
     b = current_builder("device_assert")
     text = const_str(msg, "device_assert: msg")
     c = semantic.as_bool(as_value(cond, "device_assert"))

@@ -110,6 +110,13 @@ def store(
     m = _mask(mask, p, "store")
     raw = operand(value, "store: value")
     shape = semantic.broadcast_shapes(shape_of(p.type), semantic.operand_shape(raw), "store: value")
+    if shape != shape_of(p.type):
+        several = "a scalar pointer" if not shape_of(p.type) else f"pointers of shape {list(shape_of(p.type))}"
+        fail(
+            "shape-mismatch",
+            f"store: {several} cannot take a value of shape {list(shape)}: its elements would go to one address",
+            "add offsets to the pointer, such as ml.arange, first",
+        )
     if m is not None:
         shape = semantic.broadcast_shapes(shape, shape_of(m.type), "store: mask")
     if shape != shape_of(p.type):

@@ -14,7 +14,9 @@ from mimw.ir.verifier import verify
 from mimw.passes import (
     canonicalize,
     carried_tiles,
+    drop_asserts,
     fusion,
+    limits,
     memdesc_layout,
     pipelining,
     shapes_through_memory,
@@ -43,6 +45,7 @@ class Pass(Protocol):
 
 
 PASSES: tuple[Pass, ...] = (
+    drop_asserts,  # before canonicalize, which then finds what only they used
     canonicalize,  # first: what follows sees folded constants and no dead ops
     carried_tiles,  # loops carry steps, not tiles of pointers: fewer registers, and addresses keep their structure
     canonicalize,  # again, over what that left
@@ -53,6 +56,7 @@ PASSES: tuple[Pass, ...] = (
     stage_dot,  # products become explicit buffers and instructions, which layouts and pipelining need to see
     memdesc_layout,  # when all buffers are there; inference prices accesses by where the elements lie
     infer,  # every tile gets its layout, conversions become ops
+    limits,  # what no machine holds is refused before anybody works on it
     pipelining,  # needs the loads' layouts to know how wide a copy is; before allocation, since it makes rings of buffers
     tidy,  # pipelining leaves carried values behind that only the copies needed
     check,  # proves that all layouts fit

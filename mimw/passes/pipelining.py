@@ -117,7 +117,10 @@ class _Plan:
         self.refusals.append(f"the load in line {load.loc.line} cannot be copied ahead: {why}")
 
     def _copy_obstacle(self, load: LoadOp) -> str:
-        if load.result.users != [u for u in load.result.users if isinstance(u, LocalAllocOp)] or len(load.result.users) != 1:
+        if (
+            load.result.users != [u for u in load.result.users if isinstance(u, LocalAllocOp)]
+            or len(load.result.users) != 1
+        ):
             return "its value is used in registers too"
         if load.volatile:
             return "it is volatile"
@@ -149,7 +152,10 @@ class _Plan:
         return ops, args
 
     def _can_stay_in_flight(self) -> bool:
-        """One product whose accumulator is carried and touched by nothing else."""
+        """One product whose accumulator is carried and touched by nothing else, in a body that prints nothing: a call beside a
+        product in flight makes the assembler wait after each one."""
+        if any(effect.space == "debug" for op in self.block.ops for inner in op.walk() for effect in inner.spec.effects):
+            return False
         dots = [op for op in self.block.ops if isinstance(op, AsyncDotOp)]
         if len(dots) != 1 or self.stages < 3:
             return False
@@ -161,10 +167,19 @@ class _Plan:
             return False
         wait = dot.result.users[0]
         staged = {alloc.result for _, alloc in self.copies}
-        if not isinstance(wait, AsyncDotWaitOp) or len(wait.operands) != 1 or not _from(dot.a, staged) or not _from(dot.b, staged):
+        if (
+            not isinstance(wait, AsyncDotWaitOp)
+            or len(wait.operands) != 1
+            or not _from(dot.a, staged)
+            or not _from(dot.b, staged)
+        ):
             return False
         users = wait.outs[0].users
-        return len(users) == 1 and users[0] is self.block.terminator and users[0].operands.index(wait.outs[0]) == acc.index - 1
+        return (
+            len(users) == 1
+            and users[0] is self.block.terminator
+            and users[0].operands.index(wait.outs[0]) == acc.index - 1
+        )
 
     # The new loop
 
@@ -298,9 +313,7 @@ class _Plan:
         self.results = list(new.outs[: len(self.loop.inits)])
         b.insert(WaitGroupOp(0, loc=self.loop.loc))
         if self.in_flight:
-            self.results[self.acc] = b.insert(
-                AsyncDotWaitOp([self.results[self.acc]], 0, loc=self.loop.loc)
-            ).outs[0]
+            self.results[self.acc] = b.insert(AsyncDotWaitOp([self.results[self.acc]], 0, loc=self.loop.loc)).outs[0]
 
 
 def _leaves(op: OpBase) -> bool:

@@ -33,7 +33,10 @@ DRIVER_ERRORS: dict[str, tuple[str, str]] = {
         _RUN_SIMULATOR,
     ),
     "CUDA_ERROR_HARDWARE_STACK_ERROR": (f"a kernel broke its call stack; {_EARLIER}", _RUN_SIMULATOR),
-    "CUDA_ERROR_LAUNCH_FAILED": (f"a kernel ended with an exception; {_EARLIER}", _RUN_SIMULATOR),
+    "CUDA_ERROR_LAUNCH_FAILED": (
+        f"a kernel ended with an exception, such as the trap of a failed device_assert; {_EARLIER}",
+        f"a failed device_assert has printed its line and message; else {_RUN_SIMULATOR}",
+    ),
     "CUDA_ERROR_ASSERT": (f"an assertion in a kernel failed; {_EARLIER}", "its message is in the program's output"),
     "CUDA_ERROR_LAUNCH_TIMEOUT": (
         f"a kernel ran longer than the device allows; {_EARLIER}",

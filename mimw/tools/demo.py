@@ -1,3 +1,4 @@
+# pyright: basic
 """`mimw demo`: the main job on real input, without a GPU and with one.
 
 A matrix product written in the language runs in the tile simulator (the definition of the language), is compiled for sm_80 and sm_90a, and
@@ -30,8 +31,12 @@ def matmul(
     acc = ml.zeros((BLOCK_M, BLOCK_N), dtype=ml.float32)
     for k in range(0, K, BLOCK_K):
         offs_k = k + ml.arange(0, BLOCK_K)
-        a = ml.load(a_ptr + offs_m[:, None] * K + offs_k[None, :], mask=(offs_m[:, None] < M) & (offs_k[None, :] < K), other=0.0)
-        b = ml.load(b_ptr + offs_k[:, None] * N + offs_n[None, :], mask=(offs_k[:, None] < K) & (offs_n[None, :] < N), other=0.0)
+        a = ml.load(
+            a_ptr + offs_m[:, None] * K + offs_k[None, :], mask=(offs_m[:, None] < M) & (offs_k[None, :] < K), other=0.0
+        )
+        b = ml.load(
+            b_ptr + offs_k[:, None] * N + offs_n[None, :], mask=(offs_k[:, None] < K) & (offs_n[None, :] < N), other=0.0
+        )
         acc = ml.dot(a, b, acc)
     mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
     ml.store(c_ptr + offs_m[:, None] * N + offs_n[None, :], acc.to(c_ptr.dtype.element_ty), mask=mask)
@@ -59,7 +64,9 @@ def demo() -> int:
         error = float((np.abs(np.asarray(c, np.float64) - want) / bound).max())
         fine = error < k * 2.0**-22
         ok = ok and fine
-        console.print(f"  {engine:<34} {seconds:7.2f} s   error {error:.1e} of sum |a||b|   {'right' if fine else 'WRONG'}")
+        console.print(
+            f"  {engine:<34} {seconds:7.2f} s   error {error:.1e} of sum |a||b|   {'right' if fine else 'WRONG'}"
+        )
 
     c = np.full((m, n), np.nan, np.float32)
     start = time.perf_counter()
@@ -91,7 +98,7 @@ def _in_ptx(report: Any, kernel: Kernel, target: str, arrays: Any, sizes: Any, g
 
 def _on_gpu(report: Any, arrays: Any, sizes: Any, grid: tuple[int, int, int]) -> None:
     try:
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
     except ImportError:
         print("  GPU                                torch is not installed")
         return

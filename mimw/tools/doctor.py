@@ -53,8 +53,10 @@ def _tools() -> Table:
     ptxas, disassembler = find_ptxas(), find_tool("nvdisasm") or find_tool("cuobjdump")
     table.add_row("compile to PTX", "yes: " + ", ".join(TARGETS))
     table.add_row("run in the simulators", "yes: NumPy arrays run in the tile simulator")
-    table.add_row("assemble", f"ptxas {ptxas_version()}, {ptxas}" if ptxas else "no ptxas: pip install 'mimw[nvidia]'")
-    table.add_row("show SASS", disassembler or "no nvdisasm or cuobjdump: pip install 'mimw[nvidia]'")
+    table.add_row(
+        "assemble", f"ptxas {ptxas_version()}, {ptxas}" if ptxas else "no ptxas: pip install nvidia-cuda-nvcc"
+    )
+    table.add_row("show SASS", disassembler or "no nvdisasm or cuobjdump: pip install nvidia-cuda-nvdisasm")
     return table
 
 

@@ -17,10 +17,14 @@ from rich.text import Text
 
 from mimw.codegen.ptx.assemble import disassemble
 from mimw.compiler import Options, compile_kernel
-from mimw.diagnostics import CompilationError, Loc
+from mimw.diagnostics import UNKNOWN, CompilationError, LaunchError, Loc
+from mimw.frontend.trace import Signature
 from mimw.jit import Kernel, parse_signature
 from mimw.runtime.launch import CompiledKernel
 from mimw.target import get_target
+
+NVIDIA_PACKAGES = "nvidia-cuda-nvcc nvidia-cuda-nvdisasm"
+"""Where PyPI has ptxas and nvdisasm."""
 
 _COLOURS = (
     (r"//.*$", "green"),
@@ -37,15 +41,19 @@ def inspect(
     """Print the stage to stdout; the remarks of the compiler after it."""
     kernel = find_kernel(where)
     machine = _target(target)
-    types, constants = split_signature(kernel, signature)
-    spec = parse_signature(kernel, types, constants)
+    spec = _signature(kernel, signature)
     options = Options(num_warps=num_warps, num_stages=num_stages)
     compiled = compile_kernel(kernel.fn, spec, machine, options, assembled=stage == "sass")
     console = Console(force_terminal={"always": True, "never": False}.get(color), soft_wrap=True, highlight=False)
     console.print(coloured(stage_text(compiled, stage)))
     for remark in compiled.metadata.extra["remarks"]:
         line = linecache.getline(kernel.fn.__code__.co_filename, remark["line"]).strip()
-        console.print(Text(f"// {remark['kind']}: line {remark['line']}: {remark['text']}" + (f"    {line}" if line else ""), "green"))
+        console.print(
+            Text(
+                f"// {remark['kind']}: line {remark['line']}: {remark['text']}" + (f"    {line}" if line else ""),
+                "green",
+            )
+        )
     return 0
 
 
@@ -59,7 +67,7 @@ def stage_text(compiled: CompiledKernel, stage: str) -> str:
     text = disassemble(cubin) if isinstance(cubin, bytes) else None
     if text is None:
         raise CompilationError(
-            "no-disassembler", "SASS needs ptxas and nvdisasm (or cuobjdump)", hint="pip install 'mimw[nvidia]'"
+            "no-disassembler", "SASS needs ptxas and nvdisasm (or cuobjdump)", hint=f"pip install {NVIDIA_PACKAGES}"
         )
     return text
 
@@ -72,19 +80,37 @@ def coloured(text: str) -> Text:
     return out
 
 
+def _signature(kernel: Kernel, text: str) -> Signature:
+    """The signature of the command line; what is wrong with it is wrong there, in no file."""
+    types, constants = split_signature(kernel, text)
+    try:
+        return parse_signature(kernel, types, constants)
+    except LaunchError as error:
+        error.loc = UNKNOWN
+        error.hint = error.hint or f"write --signature with an entry for each of {', '.join(kernel.parameter_names)}"
+        raise
+
+
 def find_kernel(where: str) -> Kernel:
     """The kernel that ``FILE:KERNEL`` names; `CompilationError` says which kernels the file has."""
     path, _, name = where.rpartition(":")
+    if where.endswith(".py"):
+        path, name = where, ""
     if not path or not os.path.exists(path):
-        raise CompilationError("inspect-file", f"{where!r} does not name a kernel", hint="write FILE:KERNEL")
+        raise CompilationError(
+            "inspect-file",
+            f"there is no file {path or where!r}",
+            hint="write FILE:KERNEL, as in examples/01_vector_add.py:add",
+        )
     module = _load(path)
-    kernels = {k: v for k, v in vars(module).items() if isinstance(v, Kernel)}
+    names: dict[str, Any] = dict(module.__dict__)
+    kernels = {k: v for k, v in names.items() if isinstance(v, Kernel)}
     if name not in kernels:
         raise CompilationError(
             "inspect-kernel",
-            f"{path} has no kernel {name!r}",
+            f"{path} has no kernel {name!r}" if name else f"which kernel of {path}?",
             Loc(path, 1),
-            hint=f"its kernels are {', '.join(kernels) or 'none'}",
+            hint=f"write FILE:KERNEL; its kernels are {', '.join(kernels) or 'none'}",
         )
     return kernels[name]
 
@@ -124,7 +150,8 @@ def split_signature(kernel: Kernel, text: str) -> tuple[dict[str, Any], dict[str
 
 def _split(text: str) -> list[str]:
     """Split at commas outside of parentheses."""
-    out, depth, start = [], 0, 0
+    out: list[str] = []
+    depth = start = 0
     for i, c in enumerate(text):
         depth += (c in "([") - (c in ")]")
         if c == "," and depth == 0:
@@ -145,5 +172,3 @@ def _target(name: str) -> Any:
         return get_target(name)
     except ValueError as error:
         raise CompilationError("inspect-target", str(error)) from None
-
-

@@ -6,11 +6,11 @@ Public names of `mimw.language` give the first; the op table gives its second ha
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
-import mimw.ir.ops  # noqa: F401  (fills the op table)
 import mimw.language as ml
 from mimw.frontend.error_codes import ERROR_CODES
 from mimw.ir.opdef import OPS, ElementwiseOp, OpSpec
@@ -54,6 +54,7 @@ OTHER_CODES: dict[str, str] = {
     "shared-memory": "The kernel's buffers need more shared memory than the target has.",
     "tensor-descriptor": "TMA cannot copy the tensor or the blocks that a descriptor describes.",
     "tma-block": "TMA cannot copy a block of this shape, or from how it lies in shared memory.",
+    "tile-too-large": "A tile takes more registers a thread than any machine has.",
     "unsupported": "The target cannot do this; the text says why.",
 }
 """Codes that are raised outside of language and frontend."""
@@ -82,9 +83,11 @@ def _language_entry(name: str, value: Any) -> list[str]:
         return [f"- `ml.{name}`: the type {value.name}, {value.bits} bits."]
     text = inspect.getdoc(value) or ""
     try:
-        signature = str(inspect.signature(value)).replace("'", "")  # postponed annotations are strings
+        signature = str(inspect.signature(value))
     except (TypeError, ValueError):
         signature = ""
+    signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)  # postponed annotations are strings
+    signature = re.sub(r"<([\w.]+): \w+>", r"\1", signature)  # members of enums
     return [f"- `ml.{name}{signature}`: {_one_paragraph(text)}"]
 
 

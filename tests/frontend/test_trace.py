@@ -154,6 +154,18 @@ def test_static_print_shows_once(capsys):
     assert capsys.readouterr().out == "acc ? <ptr<f32>>\n"
 
 
+def test_print_is_device_print():
+    def k(x, n, WORD: ml.constexpr):
+        print("n", n)
+        print(WORD, ml.load(x), n, hex=True)
+
+    found = ops(build(k, x=P32, n=INT, WORD="w"), "debug.device_print")
+    assert [(op.attrs["prefix"], len(op.operands), op.attrs["hex"]) for op in found] == [
+        ("n", 1, False),
+        ("w", 2, True),
+    ]
+
+
 def test_device_print_and_assert():
     def k(x, n):
         ml.device_print("n and x", n, ml.load(x))

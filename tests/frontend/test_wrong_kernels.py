@@ -106,7 +106,7 @@ def unknown_language_name(x):
 
 @wrong(x=P32)
 def unknown_method(x):
-    y = ml.load(x).summ(0)  # ! unknown-attribute @ ml.load(x).summ | a f32 has no attribute summ
+    y = ml.load(x).summ(0)  # ! unknown-attribute @ ml.load(x).summ | an f32 has no attribute summ
     ml.store(x, y)
 
 
@@ -177,7 +177,7 @@ def float_offset(x, f):
 
 @wrong(x=P32, n=INT)
 def load_of_integer(x, n):
-    ml.store(x, ml.load(n))  # ! not-a-pointer @ ml.load | load takes a pointer or a tile of pointers, not a i32
+    ml.store(x, ml.load(n))  # ! not-a-pointer @ ml.load | load takes a pointer or a tile of pointers, not an i32
 
 
 @wrong(x=P32, n=INT)
@@ -267,6 +267,22 @@ def tile_index(x):
 
 
 @wrong(x=P32)
+def pointer_shape(x):
+    ml.store(x, x.shape[0])  # ! bad-index @ x.shape | tuple index out of range
+
+
+@wrong(x=P32)
+def store_tile_through_scalar(x):
+    ml.store(x, ml.arange(0, 16))  # ! shape-mismatch @ ml.store | a scalar pointer cannot take a value of shape [16]
+
+
+@wrong(x=P32)
+def store_through_fewer_pointers(x):
+    r = ml.arange(0, 16)
+    ml.store(x + r[:, None], r[:, None] + r[None, :])  # ! shape-mismatch @ ml.store | pointers of shape [16, 1] cannot take a value of shape [16, 16]
+
+
+@wrong(x=P32)
 def pointer_index(x):
     ml.store(x, x[3])  # ! bad-index @ x[3] | a pointer is not indexed
 
@@ -302,12 +318,12 @@ def tile_and(x):
 
 @wrong(x=P32, n=INT)
 def runtime_size(x, n):
-    ml.store(x + ml.arange(0, n), 1.0)  # ! constexpr-needed @ ml.arange | arange: end must be a compile-time integer, not a i32
+    ml.store(x + ml.arange(0, n), 1.0)  # ! constexpr-needed @ ml.arange | arange: end must be a compile-time integer, not an i32
 
 
 @wrong(x=P32, n=INT)
 def runtime_constexpr(x, n):
-    ml.store(x, needs_two(1.0, n))  # ! constexpr-needed @ needs_two | needs_two: b is an ml.constexpr, given a i32
+    ml.store(x, needs_two(1.0, n))  # ! constexpr-needed @ needs_two | needs_two: b is an ml.constexpr, given an i32
 
 
 @wrong(x=P32, n=INT)
@@ -356,17 +372,17 @@ def too_many_arguments(x):
 
 @wrong(x=P32)
 def calls_plain_python(x):
-    ml.store(x, plain(ml.load(x)))  # ! unsupported-call @ plain | plain is a Python function, called with a f32
+    ml.store(x, plain(ml.load(x)))  # ! unsupported-call @ plain | plain is a Python function, called with an f32
 
 
 @wrong(x=P32)
 def calls_math_on_tiles(x):
-    ml.store(x, math.exp(ml.load(x)))  # ! unsupported-call @ math.exp | exp is a Python function, called with a f32
+    ml.store(x, math.exp(ml.load(x)))  # ! unsupported-call @ math.exp | exp is a Python function, called with an f32
 
 
 @wrong(x=P32)
 def prints(x):
-    print("hello")  # ! unsupported-call @ print | print() in a kernel
+    print(ml.load(x))  # ! bad-call @ print | print() in a kernel takes a prefix
 
 
 @wrong(x=P32)
@@ -382,7 +398,7 @@ def not_a_function(x):
 
 @wrong(x=P32, n=INT)
 def int_of_runtime(x, n):
-    ml.store(x, float(n))  # ! constexpr-needed @ float | float() needs a constant, not a i32
+    ml.store(x, float(n))  # ! constexpr-needed @ float | float() needs a constant, not an i32
 
 
 @wrong(x=P32)
@@ -451,7 +467,7 @@ def unpack_count(x):
 
 @wrong(x=P32)
 def unpack_tile(x):
-    a, b = ml.load(x)  # ! bad-iteration @ a, b | a f32 cannot be iterated or unpacked
+    a, b = ml.load(x)  # ! bad-iteration @ a, b | an f32 cannot be iterated or unpacked
     ml.store(x, a + b)
 
 

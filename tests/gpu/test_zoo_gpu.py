@@ -11,6 +11,7 @@ import pytest
 
 from tests.zoo import ALL, KERNELS
 from tests.zoo.engines import run_gpu, run_tile
+from tests.zoo.memory import strided_copy
 from tests.zoo.registry import Entry, agree, check, report, same_bits
 
 pytestmark = pytest.mark.gpu
@@ -43,6 +44,23 @@ def test_gpu(entry: Entry, index: int, request: pytest.FixtureRequest) -> None:
     agree(run, got, run_tile(simulated), "GPU and tile simulator")
     for i, (x, y) in enumerate(zip(got, _launch(entry.run(index), case), strict=True)):
         report(same_bits(x, y), y, x, f"GPU: output {i} of the second run")
+
+
+def test_elements_two_gib_apart() -> None:
+    """A stride beyond 2^31 in real memory: only one element of each 2 GiB is touched."""
+    import torch
+
+    far = (1 << 31) + 40
+    store = torch.zeros(3 * far + 64, dtype=torch.int8, device="cuda")
+    x = torch.as_strided(store, (4, 33), (far, 1))
+    mark = (torch.arange(4 * 33, device="cuda") % 100 + 1).to(torch.int8).reshape(4, 33)
+    args = (4, 33, 33, 1, far, 1)
+    strided_copy[(2, 1)](mark, x, *args, ROWS=2, COLS=64)
+    assert torch.equal(x, mark)
+    back = torch.full_like(mark, -1)
+    strided_copy[(2, 1)](x, back, 4, 33, far, 1, 33, 1, ROWS=2, COLS=64)
+    assert torch.equal(back, mark)
+    assert int(store.to(torch.bool).sum()) == 4 * 33  # nothing else was written
 
 
 def test_enough_kernels() -> None:

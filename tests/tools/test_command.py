@@ -81,3 +81,21 @@ def test_wrong_command_lines_are_told(arguments: list[str], code: str, capsys: p
 def test_generated_documents_are_not_stale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["reference", "--check"])
     assert reference.main() == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["inspect", ADD.removesuffix(":add")], "its kernels are add"),
+        (["inspect", "nowhere.py"], "there is no file 'nowhere.py'"),
+        (["inspect", ADD], "write --signature with an entry for each of x_ptr, y_ptr, out_ptr, n, BLOCK"),
+    ],
+)
+def test_wrong_command_lines_are_told_what_to_write(
+    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert text in error
+    assert "main.py" not in error
+    assert __file__ not in error

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.zoo import casts, control, elementwise, matmul, memory, reductions, rows, shapes
+from tests.zoo import casts, control, elementwise, matmul, memory, mixed, reductions, rows, shapes
 from tests.zoo.registry import ENTRIES
 
-FAMILIES = (casts, control, elementwise, matmul, memory, reductions, rows, shapes)
+FAMILIES = (casts, control, elementwise, matmul, memory, mixed, reductions, rows, shapes)
 
 KERNELS = {entry.run(0).kernel for entry in ENTRIES}
 """The distinct kernels."""

@@ -65,11 +65,11 @@ def encode(values: Any, fmt: str, *, toward_zero: bool = False) -> Any:
     high = np.minimum(low + 1, len(table) - 1)
     middle = (table[low] + table[high]) / 2
     up = (size > middle) | ((size == middle) & (low % 2 == 1))
-    code = np.where(up & ~toward_zero, high, low)
+    code = np.where(up & (not toward_zero), high, low)
     largest = len(table) - 1
     if fmt not in ("e4m3", "e5m2"):
         step = table[largest] - table[largest - 1]
-        over = np.isinf(values) | ((size >= table[largest] + step / 2) & ~toward_zero)
+        over = np.isinf(values) | ((size >= table[largest] + step / 2) & (not toward_zero))
         code = np.where(over, largest + 1, code)
     nan = sign_bit - 1
     code = np.where(np.isnan(values), nan, code)

@@ -22,6 +22,7 @@ from mimw.codegen.machine import (
     Symbol,
     Vec,
 )
+from mimw.codegen.ptx.call_parser import CallReader, refusal
 from mimw.codegen.ptx.isa import CONTROL, UnknownInstruction, resolve
 from mimw.codegen.ptx.lexer import Tokens
 from mimw.codegen.ptx.operands import SPECIAL_REGISTERS
@@ -143,7 +144,8 @@ class BodyParser:
             t.pos += 2
             t.skip_braces()
         elif token == ".param":
-            raise t.fail("the entry calls a device function: calls are not supported")
+            self.out.body.append(CallReader(t, self._operand, self._find).run(self.loc))
+            self.pragma = ""
         else:
             raise t.fail(f"unknown directive {token!r} in a body")
 
@@ -227,8 +229,8 @@ class BodyParser:
                 t.pos -= 1
                 raise t.fail(f"the guard {t.peek()!r} is no register")
         opcode = t.take()
-        if opcode.startswith("call"):
-            raise t.fail("calls are not supported")
+        if opcode.partition(".")[0] == "call":
+            raise self._bare_call()
         try:
             form = resolve(opcode)
         except UnknownInstruction:
@@ -244,6 +246,15 @@ class BodyParser:
                 t.expect(",")
         self.out.body.append(Inst(opcode, operands, form.num_results, self.loc, guard, negated))
         self.pragma = ""
+
+    def _bare_call(self) -> Exception:
+        """The error for a call that no parameters stand before."""
+        t = self.t
+        if t.peek() == "(":
+            while t.take() != ")":
+                pass
+            t.accept(",")
+        return t.fail(refusal(t.peek()))
 
     def _is_label(self) -> bool:
         return self._find(self.t.peek()) is None

@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mimw.codegen.lane_builder import CTA, LANE, WARP, Lane, LaneBuilder, Tile, bits_of, wrap_int
-from mimw.codegen.machine import Addr, Comment, Imm, Inst, Operand, Reg, Special, Symbol, Vec
+from mimw.codegen.machine import Addr, Comment, Imm, Inst, Operand, Reg, Sink, Special, Symbol, Vec
 from mimw.diagnostics import InternalError
 from mimw.ir.types import BF16, F16, F32, F64, I1, I32, I64, U16, U32, U64, DType, Element, TensorDescType
 from mimw.target import Target
+
+FORMAT, PRINT_BUFFER = "_format_", "_print_values"
+"""Names of the variables that printing needs: formats are numbered, the buffer of arguments is one a thread."""
 
 _CLASS = {8: "b16", 16: "b16", 32: "b32", 64: "b64"}
 
@@ -81,6 +84,8 @@ class PtxBuilder(LaneBuilder):
         super().__init__(target)
         self.params: list[tuple[str, Element | TensorDescType]] = []
         self.warp: Lane | None = None  # of the CTA, where the kernel's entry has found it already
+        self.formats: dict[str, str] = {}
+        self.print_bytes = 0
         self.has_bf16 = target.has("bf16_arith")
         self._memory_opcodes: dict[tuple[str, str, str, int], str] = {}
 
@@ -681,6 +686,33 @@ class PtxBuilder(LaneBuilder):
             signed = isinstance(dtype, DType) and dtype.kind == "int"
             return [self.pure("cvt.s16.s8" if signed else "cvt.u16.u8", dtype, [self._reg_of(narrow)], LANE)]
         return [narrow]
+
+    def print_text(self, text: str, values: Tile, guard: Lane | None) -> None:
+        """vprintf with a buffer in local memory, laid out as C lays out variable arguments."""
+        if guard is not None and guard.reg is None and not guard.off:
+            return
+        name = self.formats.setdefault(text, f"{FORMAT}{len(self.formats)}")
+        at = 0
+        for value in values:
+            size = bits_of(value.dtype) // 8
+            at = -(-at // size) * size
+            cls = register_class(value.dtype)
+            self.emit(f"st.local.{cls}", [Addr(Symbol(PRINT_BUFFER), at), self.register(value)])
+            at += size
+        self.print_bytes = max(self.print_bytes, at, 8)
+        arguments: list[Operand] = [self._generic("global", name), self._generic("local", PRINT_BUFFER)]
+        self.emit("call", [Sink(), Symbol("vprintf"), *arguments], 1, guard)
+
+    def _generic(self, space: str, symbol: str) -> Reg:
+        """The generic address of a variable."""
+
+        def make() -> Lane:
+            own, generic = Reg("b64", "variable"), Reg("b64", "generic")
+            self.block.insts.append(Inst("mov.u64", [own, Symbol(symbol)], 1, self.loc))
+            self.block.insts.append(Inst(f"cvta.{space}.u64", [generic, own], 1, self.loc))
+            return Lane(U64, generic, uniform=CTA if space == "global" else LANE)
+
+        return self._reg_of(self.once(("generic", space, symbol), make))
 
     def trap(self, guard: Lane | None, text: str) -> None:
         self.comment(text)

@@ -11,12 +11,12 @@ from typing import Any
 
 from mimw.codegen.leave_ssa import leave_ssa
 from mimw.codegen.lowering import FactsLike, Lowering
-from mimw.codegen.machine import Function, dead_code
-from mimw.codegen.ptx.builder import PtxBuilder, register_class
+from mimw.codegen.machine import FlatFunction, Function, Imm, dead_code
+from mimw.codegen.ptx.builder import PRINT_BUFFER, PtxBuilder, register_class
 from mimw.codegen.ptx.isa import check, resolve
 from mimw.codegen.ptx.lower import all_lowerings as ptx_lowerings
 from mimw.codegen.ptx.lower import task, tensor_map
-from mimw.codegen.ptx.module import PtxModule, Variable
+from mimw.codegen.ptx.module import Extern, PtxModule, Variable
 from mimw.codegen.ptx.printer import print_module
 from mimw.codegen.shared import all_lowerings as shared_lowerings
 from mimw.diagnostics import CompilationError
@@ -72,6 +72,7 @@ def emit(module: Module, target: Target, facts: FactsLike, options: dict[str, An
     out = PtxModule(target.name)
     out.variables.append(Variable("shared", "smem", "b8", 0, 1024, "extern"))
     out.variables += tensor_map.variables(function)
+    _add_printing(out, builder, flat)
     out.entries.append(flat)
     return out
 
@@ -79,6 +80,18 @@ def emit(module: Module, target: Target, facts: FactsLike, options: dict[str, An
 def emit_text(module: Module, target: Target, facts: FactsLike, options: dict[str, Any] | None = None) -> str:
     """As `emit`, printed."""
     return print_module(emit(module, target, facts, options))
+
+
+def _add_printing(out: PtxModule, builder: PtxBuilder, flat: FlatFunction) -> None:
+    """What calls of vprintf need: its declaration, the format strings, the buffer of arguments."""
+    if not builder.formats:
+        return
+    wide = [("b64", "format", 8, 8), ("b64", "values", 8, 8)]
+    out.externs.append(Extern("vprintf", [("b32", "count", 4, 4)], wide))
+    for text, name in builder.formats.items():
+        data = [Imm(byte) for byte in (*text.encode(), 0)]
+        out.variables.append(Variable("global", name, "b8", len(data), 1, "", [*data]))
+    flat.local.append((PRINT_BUFFER, 8, builder.print_bytes))
 
 
 def _parameters(builder: PtxBuilder, arguments: list[Any]) -> list[tuple[str, str, int, int]]:

@@ -339,7 +339,7 @@ red *ATWAY add|min|max noftz HINT? n:v2|v4 T:f16x2|bf16x2 ; [],n*T,L2::cache_hin
 # --- control (9.7.12, .19)
 bra uni? ; label ; c
 brx.idx uni? ; u32!,table ; c
-call uni? ; call ; c v
+call uni? ; =b32,call,b64,b64 ; r w v
 ret,exit uni? ; ; c
 trap,brkpt ; ; v
 nanosleep u32 ; u32 ; v

@@ -37,15 +37,36 @@ class Variable:
         self.array = array
 
 
-class PtxModule:
-    """A module: `version` (8, 0), `target` ("sm_90a"), `entries` in order, `variables`, `files` (the name of every
-    `.file`).
+class Extern:
+    """A device function that is declared here and defined by the driver (``vprintf``).
 
-    `version` None lets the printer state the smallest that the target and the instructions need. `skipped` names the
-    device functions (`.func`) that the parser passed over.
+    `results` and `params` are (class, name, byte size, alignment) in order, as an entry's parameters.
     """
 
-    __slots__ = ("address_size", "entries", "files", "skipped", "target", "variables", "version")
+    __slots__ = ("name", "noreturn", "params", "results")
+
+    def __init__(
+        self,
+        name: str,
+        results: list[tuple[str, str, int, int]],
+        params: list[tuple[str, str, int, int]],
+        noreturn: bool = False,
+    ) -> None:
+        self.name = name
+        self.results = results
+        self.params = params
+        self.noreturn = noreturn
+
+
+class PtxModule:
+    """A module: `version` (8, 0), `target` ("sm_90a"), `entries` in order, `variables`, `externs` (device functions that are
+    only declared), `files` (the name of every `.file`).
+
+    `version` None lets the printer state the smallest that the target and the instructions need. `skipped` names the
+    device functions (`.func` with a body) that the parser passed over.
+    """
+
+    __slots__ = ("address_size", "entries", "externs", "files", "skipped", "target", "variables", "version")
 
     def __init__(self, target: str, version: tuple[int, int] | None = None) -> None:
         self.target = target
@@ -53,6 +74,7 @@ class PtxModule:
         self.address_size = 64
         self.entries: list[FlatFunction] = []
         self.variables: list[Variable] = []
+        self.externs: list[Extern] = []
         self.files: list[str] = []
         self.skipped: list[str] = []
 

@@ -1,7 +1,7 @@
 """PTX text to a `PtxModule`: enough of the grammar for what mimw, nvcc and Triton write.
 
 Owns `parse` and the module level; entry bodies are `body_parser`'s. Comments, `.section` blocks and pragmas that
-stand before no label are dropped. Device functions (`.func`) are passed over and an entry that calls one is refused.
+stand before no label are dropped. Device functions (`.func`) with a body are passed over; calls are `call_parser`'s.
 Operands are not checked against the instruction table here.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from mimw.codegen.machine import FlatFunction
 from mimw.codegen.ptx.body_parser import BodyParser, Sources
 from mimw.codegen.ptx.lexer import PtxSyntaxError, Tokens
-from mimw.codegen.ptx.module import PtxModule
+from mimw.codegen.ptx.module import Extern, PtxModule
 from mimw.codegen.ptx.variable_parser import read_variables, type_bytes
 
 _LINKAGE = frozenset((".extern", ".visible", ".weak", ".common"))
@@ -79,11 +79,32 @@ class _Parser:
             if entry is not None:
                 out.entries.append(entry)
         elif token == ".func":
-            out.skipped.append(self._skip_function())
+            self._function(out, linkage)
         elif token in _SPACES:
             out.variables += read_variables(self.t, linkage)
         else:
             raise self.t.fail(f"{token!r} is no declaration")
+
+    def _function(self, out: PtxModule, linkage: str) -> None:
+        if linkage != "extern":
+            out.skipped.append(self._skip_function())
+            return
+        t = self.t
+        t.expect(".func")
+        results = self._parameters()
+        found = Extern(t.take(), results, self._parameters())
+        found.noreturn = t.accept(".noreturn")
+        t.expect(";")
+        out.externs.append(found)
+
+    def _parameters(self) -> list[tuple[str, str, int, int]]:
+        """A list in parentheses, or none."""
+        holder = FlatFunction("", [])
+        if self.t.accept("("):
+            while not self.t.accept(")"):
+                self._parameter(holder)
+                self.t.accept(",")
+        return holder.params
 
     def _skip_function(self) -> str:
         self.t.pos += 1

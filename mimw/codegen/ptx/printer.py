@@ -27,8 +27,8 @@ from mimw.codegen.machine import (
     Symbol,
     Vec,
 )
-from mimw.codegen.ptx.isa import form_of, type_bits
-from mimw.codegen.ptx.module import PtxModule, Variable
+from mimw.codegen.ptx.isa import form_of, resolve, type_bits
+from mimw.codegen.ptx.module import Extern, PtxModule, Variable
 from mimw.codegen.ptx.operands import SPECIAL_REGISTERS
 from mimw.diagnostics import InternalError, Loc
 from mimw.target import TARGETS
@@ -56,6 +56,8 @@ def print_module(module: PtxModule) -> str:
     out.append(f".version {major}.{minor}\n.target {module.target}\n.address_size {module.address_size}\n\n")
     for index, name in enumerate(files, 1):
         out.append(f'.file {index} "{name}"\n')
+    for extern in module.externs:
+        out.append(_extern(extern))
     for variable in module.variables:
         out.append(_variable(variable))
     numbers = {name: index for index, name in enumerate(files, 1)}
@@ -88,6 +90,20 @@ def _all_files(module: PtxModule) -> list[str]:
             if isinstance(item, Inst) and item.loc is not None and item.loc.line > 0:
                 files[item.loc.file] = None
     return list(files)
+
+
+def _extern(extern: Extern) -> str:
+    results = f"({', '.join(_param(p) for p in extern.results)}) " if extern.results else ""
+    params = ", ".join(_param(p) for p in extern.params)
+    return f".extern .func {results}{extern.name} ({params}){' .noreturn' if extern.noreturn else ''};\n"
+
+
+def _param(param: tuple[str, str, int, int]) -> str:
+    cls, name, size, align = param
+    natural = type_bits(cls) // 8
+    if size != natural or align != natural:
+        return f".param .align {align} .{cls} {name}[{size // natural}]"
+    return f".param .{cls} {name}"
 
 
 def _variable(var: Variable) -> str:
@@ -201,14 +217,11 @@ class _Entry:
         out.append("}\n")
 
     def _param(self, cls: str, name: str, size: int, align: int) -> str:
-        natural = type_bits(cls) // 8
         if name in self.fn.pointers:
             space, alignment = self.fn.pointers[name]
             where = f" .{space}" if space else ""
             return f".param .{cls} .ptr{where} .align {alignment or 1} {name}"
-        if size != natural or align != natural:
-            return f".param .align {align} .{cls} {name}[{size // natural}]"
-        return f".param .{cls} {name}"
+        return _param((cls, name, size, align))
 
     def _comment(self, comment: Comment) -> None:
         for line in comment.text.splitlines() or [""]:
@@ -225,8 +238,27 @@ class _Entry:
         guard = ""
         if inst.guard is not None:
             guard = f"@!{inst.guard.name} " if inst.guard_neg else f"@{inst.guard.name} "
+        if inst.opcode.partition(".")[0] == "call":
+            self._call(inst, guard)
+            return
         operands = ", ".join([_print_operand(operand) for operand in inst.operands])
         out.append(f"\t{guard}{inst.opcode} {operands};\n" if operands else f"\t{guard}{inst.opcode};\n")
+
+    def _call(self, inst: Inst, guard: str) -> None:
+        """The call sequence: arguments through `.param` variables of a scope of its own."""
+        out = self.out
+        slots = resolve(inst.opcode).operands
+        result, callee, *arguments = inst.operands
+        out.append("\t{\n")
+        for i, (argument, slot) in enumerate(zip(arguments, slots[2:], strict=True)):
+            out.append(f"\t.param .{slot.cls} param{i};\n")
+            out.append(f"\tst.param.{slot.cls} [param{i}], {_print_operand(argument)};\n")
+        out.append(f"\t.param .{slots[0].cls} retval;\n")
+        names = ", ".join(f"param{i}" for i in range(len(arguments)))
+        out.append(f"\t{guard}{inst.opcode} (retval), {_print_operand(callee)}, ({names});\n")
+        if not isinstance(result, Sink):
+            out.append(f"\tld.param.{slots[0].cls} {_print_operand(result)}, [retval];\n")
+        out.append("\t}\n")
 
     def _table(self, inst: Inst) -> None:
         table = inst.operands[-1]

@@ -8,11 +8,11 @@ from mimw.codegen.lane_builder import CTA, Lane, LazyTile, Tile, as_u32, bits_of
 from mimw.codegen.lowering import Lowering, Shared, layout_of, lowering_of, lowers
 from mimw.codegen.shared.addressing import Placement, vector_groups
 from mimw.codegen.shared.memory import as_memory
-from mimw.diagnostics import InternalError
+from mimw.diagnostics import CompilationError, InternalError, Loc
 from mimw.ir import layout as algebra
 from mimw.ir.core import Value
 from mimw.ir.layout import Layout, SharedLayout
-from mimw.ir.scratch import slot_bytes
+from mimw.ir.scratch import SLOT_ALIGN, slot_bytes
 from mimw.ir.types import I1, U8, MemDescType
 
 
@@ -29,9 +29,15 @@ def lower_local_alloc(ctx: Lowering, op: Any) -> None:
     """A place in the CTA's shared memory; the source, if any, is stored there."""
     if op.offset < 0:
         raise InternalError("a buffer without an offset", op.loc)
-    ctx.shared[op.result] = Shared(ctx.b.plus(ctx.b.shared_base(), op.offset))
+    place_buffer(ctx, op)
     if op.src is not None:
         store_buffer(ctx, op.result, op.src)
+
+
+def place_buffer(ctx: Lowering, op: Any) -> None:
+    """The address of a buffer, without what is stored there."""
+    align = min(SLOT_ALIGN, op.offset & -op.offset or SLOT_ALIGN)
+    ctx.shared[op.result] = Shared(ctx.b.plus(ctx.b.shared_base(), op.offset), align=align)
 
 
 @lowers("memory.local_view")
@@ -59,7 +65,7 @@ def lower_local_trans(ctx: Lowering, op: Any) -> None:
         layout.size,
     )
     source = ctx.shared[op.src]
-    ctx.shared[op.result] = Shared(source.address, turned, source.mix, source.align)
+    ctx.shared[op.result] = Shared(source.address, turned, source.mix, source.align, source.linear)
 
 
 @lowers("memory.local_reinterpret")
@@ -69,6 +75,18 @@ def lower_local_reinterpret(ctx: Lowering, op: Any) -> None:
     start = op.start * op.type.dtype.itemsize
     align = min(source.align, start & -start or source.align)
     ctx.shared[op.result] = Shared(ctx.b.plus(source.address, start), align=align)
+
+
+def engine_buffer(ctx: Lowering, value: Value, align: int, loc: Loc) -> Shared:
+    """A buffer or view for an engine that takes addresses at multiples of `align` bytes and swizzles by itself."""
+    found = ctx.shared[value]
+    if not found.linear or found.align < align:
+        raise CompilationError(
+            "local-slice",
+            f"this slice does not start where the hardware can: at a multiple of {align} bytes, and of 8 swizzled rows",
+            loc,
+        )
+    return found
 
 
 @lowers("memory.local_store")

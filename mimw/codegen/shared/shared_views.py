@@ -32,15 +32,19 @@ def lower_local_slice(ctx: Lowering, op: Any) -> None:
         )
     source = ctx.shared[op.src]
     size = t.dtype.itemsize
-    mixed, align = 0, source.align
+    mixed, align, linear = 0, source.align, source.linear
     address = b.plus(source.address, -source.mix)
     for d, offset in enumerate(op.offsets):
         lane = ctx.scalar(offset)
         extent = 1 << (op.shape[d] - 1).bit_length()
         if lane.reg is None and lane.off % extent == 0:
             a = layout.dims[d][0]
-            mixed ^= _linear(layout, d, lane.off & ((1 << a) - 1))
-            address = b.plus(address, (lane.off >> a) * layout.strides[d] * size)
+            part = _linear(layout, d, lane.off & ((1 << a) - 1))
+            step = (lane.off >> a) * layout.strides[d] * size
+            mixed ^= part
+            linear = linear and all(not x & (x - 1) for i, x in enumerate(layout.bases[d]) if lane.off >> i & 1)
+            align = min(align, step & -step or align, (part & -part) * size or align)
+            address = b.plus(address, step)
             continue
         stride = _plain_stride(layout, d, _alignment(ctx, offset, lane))
         if stride is None:
@@ -55,7 +59,7 @@ def lower_local_slice(ctx: Lowering, op: Any) -> None:
     mix = source.mix ^ mixed * size
     address = b.plus(address, mix)
     address = Lane(address.dtype, address.reg, address.off, uniform=CTA)
-    ctx.shared[op.result] = Shared(address, layout, mix if mix & _span(layout, op.shape) * size else 0, align)
+    ctx.shared[op.result] = Shared(address, layout, mix if mix & _span(layout, op.shape) * size else 0, align, linear)
 
 
 def _linear(layout: SharedLayout, d: int, x: int) -> int:

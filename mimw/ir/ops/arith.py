@@ -23,10 +23,17 @@ declare_elementwise("arith.sub", 2, "same", NUM, "Difference.")
 declare_elementwise("arith.mul", 2, "same", NUM, "Product; the low half for integers.")
 declare_elementwise("arith.mulhi", 2, "same", INT, "High half of the double-width integer product.")
 declare_elementwise(
-    "arith.div", 2, "same", NUM, "Quotient. Integers truncate toward zero; f32 is `div.full` (2 ulp), f64 exact.", ulp=2.0
+    "arith.div",
+    2,
+    "same",
+    NUM,
+    "Quotient. Integers truncate toward zero; f32 is `div.full` (2 ulp), f64 exact.",
+    ulp=2.0,
 )
 declare_elementwise("arith.div_rn", 2, "same", FLOAT, "Correctly rounded quotient.")
-declare_elementwise("arith.rem", 2, "same", NUM, "Remainder with the sign of the dividend (C fmod for floats).", ulp=0.0)
+declare_elementwise(
+    "arith.rem", 2, "same", NUM, "Remainder with the sign of the dividend (C fmod for floats).", ulp=0.0
+)
 declare_elementwise("arith.minnum", 2, "same", (*NUM, "bool"), "Smaller value; a NaN operand loses.", ulp=0.0)
 declare_elementwise("arith.maxnum", 2, "same", (*NUM, "bool"), "Larger value; a NaN operand loses.", ulp=0.0)
 declare_elementwise("arith.minimum", 2, "same", FLOAT, "Smaller value; NaN if either is NaN.", ulp=0.0)
@@ -46,7 +53,9 @@ declare_elementwise("arith.lt", 2, "compare", ANY, "Less (false with NaN).")
 declare_elementwise("arith.le", 2, "compare", ANY, "Less or equal (false with NaN).")
 declare_elementwise("arith.gt", 2, "compare", ANY, "Greater (false with NaN).")
 declare_elementwise("arith.ge", 2, "compare", ANY, "Greater or equal (false with NaN).")
-declare_elementwise("arith.select", 3, "select", ANY, "The second operand where the first is true, else the third.", ulp=0.0)
+declare_elementwise(
+    "arith.select", 3, "select", ANY, "The second operand where the first is true, else the third.", ulp=0.0
+)
 
 
 @op("arith.constant", layout="elementwise")

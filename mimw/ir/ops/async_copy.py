@@ -35,7 +35,11 @@ class AsyncLoadOp(Op):
         return []
 
 
-@op("async_copy.commit_group", effects=[Effect("shared", "write", agent="cp_async", completion="cp_async")], layout="none")
+@op(
+    "async_copy.commit_group",
+    effects=[Effect("shared", "write", agent="cp_async", completion="cp_async")],
+    layout="none",
+)
 class CommitGroupOp(Op):
     """Close the group of all copies started since the last commit."""
 

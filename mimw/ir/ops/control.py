@@ -59,7 +59,12 @@ class ForOp(Op):
 
     def infer(self) -> list[Type]:
         t = self.lower.type
-        if not isinstance(t, DType) or t.kind not in ("int", "uint") or self.upper.type is not t or self.step.type is not t:
+        if (
+            not isinstance(t, DType)
+            or t.kind not in ("int", "uint")
+            or self.upper.type is not t
+            or self.step.type is not t
+        ):
             raise ValueError(f"for: bounds {t}, {self.upper.type}, {self.step.type} are not one integer type")
         return [v.type for v in self.inits]
 

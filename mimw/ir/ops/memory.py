@@ -103,7 +103,10 @@ class LocalAllocOp(Op):
     result: Value = result()
 
     def infer(self) -> list[Type]:
-        if self.src is not None and (shape_of(self.src.type), element_of(self.src.type)) != (self.type.shape, self.type.dtype):
+        if self.src is not None and (shape_of(self.src.type), element_of(self.src.type)) != (
+            self.type.shape,
+            self.type.dtype,
+        ):
             raise ValueError(f"local_alloc: {self.src.type} does not fit {self.type}")
         return [self.type]
 

@@ -145,7 +145,9 @@ class CatOp(Op):
     def infer(self) -> list[Type]:
         t, u = tensor_type(self.a), tensor_type(self.b)
         k = self.axis
-        same = t.rank == u.rank and all(i == k or x == y for i, (x, y) in enumerate(zip(t.shape, u.shape, strict=False)))
+        same = t.rank == u.rank and all(
+            i == k or x == y for i, (x, y) in enumerate(zip(t.shape, u.shape, strict=False))
+        )
         if not same or t.element is not u.element or not 0 <= k < t.rank:
             raise ValueError(f"cat of {t} and {u} along {k}")
         return [TensorType((*t.shape[:k], t.shape[k] + u.shape[k], *t.shape[k + 1 :]), t.element)]

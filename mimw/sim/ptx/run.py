@@ -39,14 +39,15 @@ _BATCH_BYTES = 256 << 20
 
 
 class RunReport:
-    """What a run did: group steps, warp instructions, and how often each kind of fence ran (warps)."""
+    """What a run did: group steps, warp instructions, how often each kind of fence ran (warps), and the lines it printed."""
 
-    __slots__ = ("fences", "steps", "warp_instructions")
+    __slots__ = ("fences", "printed", "steps", "warp_instructions")
 
     def __init__(self) -> None:
         self.steps = 0
         self.warp_instructions = 0
         self.fences: Counter[str] = Counter()
+        self.printed: list[str] = []
 
     def __repr__(self) -> str:
         return f"RunReport(steps={self.steps}, warp_instructions={self.warp_instructions}, fences={dict(self.fences)})"
@@ -205,6 +206,7 @@ class _Launch:
             report.steps += scheduler.steps
             report.warp_instructions += scheduler.warp_instructions
             report.fences += s.fences
+            report.printed += "".join(s.output).splitlines()
 
     def _batch_size(self, threads: int, granule: int) -> int:
         warps = (threads + 31) // 32

@@ -20,7 +20,8 @@ from mimw.sim.ptx.tensor_map import TensorMap
 
 class Sim(Waiting):
     """`pcs` (warps, 32): each lane's next instruction, `DEAD` after exit. `blocked`: asleep until woken.
-    `yielded`: runs only after all others. `pc`: the instruction that executes now. `params`: bytes by parameter name."""
+    `yielded`: runs only after all others. `pc`: the instruction that executes now. `params`: bytes by parameter name.
+    `output`: what was printed, in pieces."""
 
     def __init__(self, m: Machine, mem: Memory, world: GlobalMemory, san: Sanitizer | None) -> None:
         super().__init__(m, san)
@@ -36,6 +37,7 @@ class Sim(Waiting):
         self.yielded: Array = np.zeros((m.warps, 32), np.bool_)
         self.any_yield = False
         self.fences: Counter[str] = Counter()
+        self.output: list[str] = []
         self.carry: Array = np.zeros((m.warps, 32), np.bool_)
 
     def live(self, x: Ctx) -> Array:

@@ -55,6 +55,9 @@ class SimResult:
         self.warnings = warnings
         self.trace = trace
 
+    def __repr__(self) -> str:
+        return f"SimResult({len(self.printed)} lines printed, {len(self.warnings)} warnings)"
+
 
 def run(
     module: Module,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import mimw.codegen.ptx.emit  # noqa: F401  (fills the table)
+from mimw.codegen import lowering
 from mimw.codegen.lowering import lowering_of, reason_of
 from mimw.diagnostics import CompilationError
 from mimw.ir.opdef import OPS
@@ -22,10 +23,12 @@ def test_the_op_has_a_lowering_or_a_reason(name: str) -> None:
     assert lowering_of(name, target) is not None or reason_of(name, target)
 
 
-def test_a_declared_reason_reaches_the_user_at_his_line() -> None:
+def test_a_declared_reason_reaches_the_user_at_his_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lowering, "_TABLE", {k: v for k, v in lowering._TABLE.items() if k[0] != "debug.device_print"})
+    monkeypatch.setitem(lowering._REASONS, ("debug.device_print", "nvidia"), "it has no paper")
     k = Kernel([("x", PointerType(F32))])
     k.op("debug.device_print", [k.op("control.program_id", 0)], "pid")
-    with pytest.raises(CompilationError) as caught:
+    with pytest.raises(CompilationError, match="it has no paper") as caught:
         k.ptx()
     assert caught.value.code == "unsupported" and "device_print" in str(caught.value)
     assert caught.value.loc.line == 1

@@ -146,7 +146,7 @@ def test_every_kind_of_conversion_runs(kind: str) -> None:
         (I8, 64, mma_operand_a),
         (F32, 128, mma_operand_b),
     ],
-    ids=str,
+    ids=["bf16-128-a", "bf16-64-b", "bf16-32-a", "i8-64-a", "f32-128-b"],
 )
 def test_operands_come_from_swizzled_buffers(dtype: DType, span: int, make: Any, fast: int) -> None:
     shape = (64, 64)

@@ -288,6 +288,22 @@ def test_a_slice_across_the_swizzle_is_refused() -> None:
     assert caught.value.code == "local-slice"
 
 
+@pytest.mark.parametrize(("row", "col", "good"), [(8, 0, True), (16, 64, True), (4, 0, False), (8, 32, False)])
+def test_engines_take_slices_that_start_where_the_swizzle_does(row: int, col: int, good: bool) -> None:
+    shape = (4, 64) if row == 4 else (8, 32) if col == 32 else (8, 64)
+    t = descriptor(shape, BF16)
+    k = MimwKernel([("dst", t)], num_warps=1)
+    buffer = k.buffer((64, 128), BF16, swizzled((64, 128)))
+    part = k.op("memory.local_slice", buffer, [k.i32(row), k.i32(col)], shape)
+    k.op("async_copy.tma_store", k.args[0], part, [k.i32(0), k.i32(0)])
+    if good:
+        assert "cp.async.bulk.tensor" in k.text()
+        return
+    with pytest.raises(CompilationError) as caught:
+        k.text()
+    assert caught.value.code in ("local-slice", "tma-block")
+
+
 @pytest.mark.parametrize("shape", [(16, 64), (12, 40)])
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("span", [0, None])

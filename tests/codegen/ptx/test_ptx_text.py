@@ -198,8 +198,16 @@ def test_comments_are_dropped_and_lines_kept() -> None:
         ("bra NOWHERE;", "no label is called 'NOWHERE'"),
         ("mov.b32 %r0, 1", "expected ','"),
         ("@x bra L; L:", "the guard 'x' is no register"),
-        ("call.uni (x), f, (y);", "calls are not supported"),
-        ("{ .param .b32 p0; }", "calls are not supported"),
+        ("call.uni (x), f, (y);", "calls of 'f' are not supported, only of vprintf"),
+        ("call f;", "calls of 'f' are not supported"),
+        ("{ .param .b32 p0; st.param.b32 [p0], %r0; call.uni g, (p0); }", "calls of 'g' are not supported"),
+        ("{ .param .b32 p0; }", "parameters of a call without the call"),
+        ("{ .param .align 8 .b8 p0[16]; }", "parameters of calls are 32 or 64 bits wide"),
+        ("{ .param .b64 p0; st.param.b32 [p0], %r0; }", "'p0' is no .b32 parameter"),
+        ("{ .param .b64 p0; mov.b32 %r0, 1; }", "'mov.b32' cannot stand in a call sequence"),
+        ("{ .param .b64 p0; .param .b32 r; call (r), vprintf, (p0); }", r"vprintf takes \(b64, b64\)"),
+        ("{ .param .b64 p; .param .b64 q; call (p), vprintf, (p, q); }", r"vprintf returns \(b32\)"),
+        ("{ .param .b64 p; .param .b32 r; call (r), vprintf, (p, p); }", "'p' of the call is never stored"),
         ("ld.global.b32 %r0, [%tid.x];", "cannot be an address"),
         (".frob 3;", "unknown directive '.frob'"),
     ],
@@ -221,8 +229,64 @@ def test_device_functions_are_passed_over_by_name() -> None:
         HEAD + ".extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);\n"
         ".func helper() { .reg .b32 x; { mov.b32 x, 1; } ret; }\n.entry k() { ret; }\n"
     )
-    assert module.skipped == ["vprintf", "helper"]
+    assert module.skipped == ["helper"]
+    assert [(e.name, e.results, e.params) for e in module.externs] == [
+        ("vprintf", [("b32", "r", 4, 4)], [("b64", "a", 8, 8), ("b64", "b", 8, 8)])
+    ]
     assert [fn.name for fn in module.entries] == ["k"]
+
+
+# As nvcc writes a printf.
+CALL = """
+.extern .func (.param .b32 func_retval0) vprintf
+(
+.param .b64 vprintf_param_0,
+.param .b64 vprintf_param_1
+)
+;
+.extern .func stop (.param .align 8 .b8 why[16], .param .b32 code) .noreturn;
+.global .align 1 .b8 format[4] = {37, 100, 10};
+.visible .entry k()
+{
+	.local .align 8 .b8 depot[8];
+	.reg .pred %p<2>;
+	.reg .b32 %r<2>;
+	.reg .b64 %rd<3>;
+	mov.u64 %rd1, format;
+	mov.u64 %rd2, depot;
+	{ // callseq 0, 0
+	.reg .b32 temp_param_reg;
+	.param .b64 param0;
+	st.param.b64 	[param0+0], %rd1;
+	.param .b64 param1;
+	st.param.b64 	[param1+0], %rd2;
+	.param .b32 retval0;
+	@!%p1 call.uni (retval0),
+	vprintf,
+	(
+	param0,
+	param1
+	);
+	ld.param.b32 	%r1, [retval0+0];
+	} // callseq 0
+	ret;
+}
+"""
+
+
+def test_a_call_is_one_instruction_and_round_trips() -> None:
+    module = parse(HEAD + CALL)
+    call = next(i for i in module.entry().body if isinstance(i, Inst) and i.opcode == "call.uni")
+    assert [repr(o) for o in call.operands] == ["%r1", "vprintf", "%rd1", "%rd2"]
+    assert call.num_results == 1 and call.guard_neg and repr(call.guard) == "%p1"
+    check(call, get_target("sm_90a"))
+    assert module.entry().local == [("depot", 8, 8)]
+    text = print_module(module)
+    assert "@!%p1 call.uni (retval), vprintf, (param0, param1);" in text
+    assert ".extern .func stop (.param .align 8 .b8 why[16], .param .b32 code) .noreturn;" in text
+    again = parse(text)
+    assert print_module(again) == text
+    assert [e.params for e in again.externs] == [e.params for e in module.externs]
 
 
 TRITON_STYLE = """

@@ -14,12 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 from mimw.codegen.lane_builder import Lane
-from mimw.codegen.lowering import Lowering, Shared, lowers
+from mimw.codegen.lowering import Lowering, lowers
 from mimw.codegen.machine import Block, Edge, Imm, Pair, Reg, Sink, Terminator
 from mimw.codegen.ptx.builder import PtxBuilder
 from mimw.codegen.ptx.lower import tensor_map
 from mimw.codegen.ptx.lower.mma import ptx_builder
 from mimw.codegen.shared.control import run_region
+from mimw.codegen.shared.shared_memory import place_buffer
 from mimw.diagnostics import CompilationError, InternalError
 from mimw.ir.core import Block as IrBlock
 from mimw.ir.core import Function, OpBase, Value
@@ -434,11 +435,6 @@ LED = frozenset(
     )
 )  # fmt: skip
 """Ops that one thread does for the task."""
-
-
-def place_buffer(ctx: Lowering, op: LocalAllocOp) -> None:
-    """The address of a buffer, without what is stored there."""
-    ctx.shared[op.result] = Shared(ctx.b.plus(ctx.b.shared_base(), op.offset))
 
 
 def captures(block: IrBlock) -> list[Value]:

@@ -14,7 +14,7 @@ from mimw.codegen.machine import Addr, Imm, Operand, Reg
 from mimw.codegen.ptx.lower.barrier import barrier_address
 from mimw.codegen.ptx.lower.mma import ptx_builder
 from mimw.codegen.ptx.lower.task import leader
-from mimw.codegen.shared.shared_memory import memdesc
+from mimw.codegen.shared.shared_memory import engine_buffer, memdesc
 from mimw.diagnostics import CompilationError, InternalError
 from mimw.ir.core import Value
 from mimw.ir.tma import BoxPlan, box_plan
@@ -92,7 +92,7 @@ def lower_tma_load(ctx: Lowering, op: Any) -> None:
     if op.multicast is not None:
         many = ".multicast::cluster"
         mask.append(mask16(ctx, op.multicast))
-    base = ctx.shared[op.dst].address
+    base = engine_buffer(ctx, op.dst, max(128, 8 * plan.swizzle), op.loc).address
     opcode = (
         f"cp.async.bulk.tensor.{len(plan.box)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{many}{hint}"
     )
@@ -110,7 +110,7 @@ def lower_tma_store(ctx: Lowering, op: Any) -> None:
     plan = plan_of(ctx, op, op.src)
     guard = guard_of(ctx, op)
     hint, policy = hint_of(ctx, op)
-    base = ctx.shared[op.src].address
+    base = engine_buffer(ctx, op.src, max(128, 8 * plan.swizzle), op.loc).address
     rank = f"{len(plan.box)}d.global.shared::cta"
     if op.reduce:
         opcode = f"cp.reduce.async.bulk.tensor.{rank}.{op.reduce}.tile.bulk_group{hint}"
@@ -150,7 +150,7 @@ def lower_bulk_load(ctx: Lowering, op: Any) -> None:
     _needs_tma(ctx, op)
     b = ptx_builder(ctx)
     operands: list[Operand] = [
-        b.address("shared", ctx.shared[op.dst].address),
+        b.address("shared", engine_buffer(ctx, op.dst, 16, op.loc).address),
         b.address("global", ctx.scalar(op.ptr)),
         b.operand(ctx.scalar(op.bytes)),
         barrier_address(ctx, op.barrier),
@@ -166,7 +166,7 @@ def lower_bulk_store(ctx: Lowering, op: Any) -> None:
     guard = guard_of(ctx, op)
     operands: list[Operand] = [
         b.address("global", ctx.scalar(op.ptr)),
-        b.address("shared", ctx.shared[op.src].address),
+        b.address("shared", engine_buffer(ctx, op.src, 16, op.loc).address),
         b.operand(ctx.scalar(op.bytes)),
     ]
     b.emit("cp.async.bulk.global.shared::cta.bulk_group", operands, 0, guard)

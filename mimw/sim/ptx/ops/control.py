@@ -50,7 +50,9 @@ def _exit(s: Sim, inst: Inst, mods: list[str]) -> Step:
 @executes("trap", "brkpt")
 def _trap(s: Sim, inst: Inst, mods: list[str]) -> Step:
     def run(x: Ctx) -> None:
-        raise SimulationError(f"{inst.opcode} was executed", where=s.m.where(x, x.active()))
+        said = "".join(s.output).rstrip("\n").rpartition("\n")[2]
+        note = f" (printed last: {said})" if said else ""
+        raise SimulationError(f"{inst.opcode} was executed{note}", where=s.m.where(x, x.active()))
 
     return run
 
@@ -74,6 +76,6 @@ def _createpolicy(s: Sim, inst: Inst, mods: list[str]) -> Step:
     return lambda x: put(x, value)
 
 
-@executes("call", "alloca", "stacksave", "stackrestore")
+@executes("alloca", "stacksave", "stackrestore")
 def _call(s: Sim, inst: Inst, mods: list[str]) -> Step:
     raise not_yet(inst.opcode)

@@ -1,0 +1,117 @@
+"""The examples: as a user runs them, their emitted text in the PTX simulator, and on a GPU where there is one."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from mimw.runtime.launch import CompiledKernel
+from mimw.sim.ptx.run import run_ptx
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+NAMES = sorted(p.name for p in EXAMPLES.glob("*.py"))
+TARGETS = ("sm_80", "sm_90a")
+
+
+def load(name: str) -> Any:
+    """An example as a module."""
+    spec = importlib.util.spec_from_file_location(name.removesuffix(".py"), EXAMPLES / name)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_runs_as_a_user_runs_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    load(name).main()
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stays_short(name: str) -> None:
+    assert len((EXAMPLES / name).read_text().splitlines()) < 150
+
+
+def clean(kernel: CompiledKernel) -> CompiledKernel:
+    """The kernel, when ptxas neither spilled nor warned."""
+    assert kernel.metadata.spill_bytes == 0
+    assert kernel.metadata.warnings == []
+    return kernel
+
+
+def in_simulator(kernel: CompiledKernel, grid: tuple[int, ...], args: list[Any]) -> None:
+    text = clean(kernel).asm["ptx"]
+    assert isinstance(text, str)
+    run_ptx(text, None, (*grid, 1, 1)[:3], args, shared_bytes=kernel.metadata.shared_bytes)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_vector_add_text(target: str) -> None:
+    kernel = load("01_vector_add.py").add.compile(["*f32:16"] * 3 + ["i32"], {"BLOCK": 1024}, target=target)
+    x, y, out = (np.random.default_rng(s).standard_normal(3000, dtype=np.float32) for s in range(3))
+    in_simulator(kernel, (3,), [x, y, out, 3000])
+    np.testing.assert_array_equal(out, x + y)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("width", [33, 1024])
+def test_softmax_text(target: str, width: int) -> None:
+    integer = "i32:16" if width % 16 == 0 else "i32"
+    types = ["*bf16:16", "*bf16:16", integer, integer, integer]
+    kernel = load("02_softmax.py").softmax_rows.compile(types, {"BLOCK": 1 << (width - 1).bit_length()}, target=target)
+    x = np.random.default_rng(0).standard_normal((4, width)).astype(ml_dtypes.bfloat16)
+    out = np.full_like(x, np.nan)
+    in_simulator(kernel, (4,), [x, out, width, width, width])
+    e = np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(out.astype(np.float64), e / e.sum(axis=1, keepdims=True), rtol=2**-8)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("dtype", "name"), [("bf16", "bfloat16"), ("f16", "float16"), ("f32", "float32"), ("f8e4m3", "float8_e4m3fn")]
+)
+def test_matmul_text(target: str, dtype: str, name: str) -> None:
+    if dtype == "f8e4m3" and target == "sm_80":
+        target = "sm_89"  # the first with fp8 products; on sm_80 fp8 goes through fp16
+    element = np.dtype(getattr(ml_dtypes, name, None) or name)
+    m, n, k = 144, 160, 192
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(s).astype(element) for s in ((m, k), (k, n)))
+    c = np.full((m, n), np.nan, np.float32)
+    constants = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128 // element.itemsize, "GROUP_M": 8}
+    types = [f"*{dtype}:16", f"*{dtype}:16", "*f32:16", *["i32:16"] * 3, "i32:16", "=1", "i32:16", "=1", "i32:16", "=1"]
+    kernel = load("03_matmul.py").matmul_kernel.compile(types, constants, target=target, num_warps=8, num_stages=3)
+    in_simulator(kernel, (4,), [a, b, c, m, n, k, k, n, n])
+    wide = [x.astype(np.float64) for x in (a, b)]
+    error = np.abs(c - wide[0] @ wide[1]) / (np.abs(wide[0]) @ np.abs(wide[1]))
+    assert error.max() < (2**-9 if dtype == "f32" else 2**-20)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_on_a_gpu(dtype: str) -> None:
+    torch: Any = importlib.import_module("torch")
+    kind = getattr(torch, dtype)
+    x, y = (torch.randn(100_003, device="cuda").to(kind) for _ in range(2))
+    out = load("01_vector_add.py").vector_add(x, y, torch.full_like(x, float("nan")))
+    torch.testing.assert_close(out, x + y, rtol=0, atol=0)
+    rows = torch.randn(37, 781, device="cuda").to(kind)
+    out = load("02_softmax.py").softmax(rows, torch.full_like(rows, float("nan")))
+    torch.testing.assert_close(out.double(), torch.softmax(rows.double(), 1), rtol=2**-8, atol=1e-6)
+    matmul = load("03_matmul.py").matmul
+    for m, n, k in ((128, 128, 64), (77, 130, 200), (1000, 500, 333), (16, 8, 1), (512, 512, 0)):
+        a, b = torch.randn(m, k, device="cuda").to(kind), torch.randn(k, n, device="cuda").to(kind)
+        for left, right in ((a, b), (a.T.contiguous().T, b), (a, b.T.contiguous().T)):
+            c = matmul(left, right, torch.full((m, n), float("nan"), device="cuda"))
+            again = matmul(left, right, torch.full((m, n), float("nan"), device="cuda"))
+            assert torch.equal(c, again)
+            bound = left.double().abs() @ right.double().abs()
+            tolerance = 2**-9 if dtype == "float32" else 2**-18
+            assert ((c.double() - left.double() @ right.double()).abs() <= tolerance * bound + 1e-30).all()

@@ -1,0 +1,250 @@
+"""`@mimw.kernel`: binding, specialisation, launch errors at the caller's line, caches, offline compiles, threads."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import mimw
+import mimw.jit
+import mimw.language as ml
+from mimw.jit import Kernel
+from mimw.target import TARGETS
+
+
+@mimw.kernel
+def scale(x_ptr, out_ptr, n, factor, BLOCK: ml.constexpr = 64, SHIFT: "ml.constexpr" = 0):
+    offsets = ml.program_id(0) * BLOCK + ml.arange(0, BLOCK)
+    mask = offsets < n
+    x = ml.load(x_ptr + offsets, mask=mask)
+    ml.store(out_ptr + offsets, x * factor + SHIFT, mask=mask)
+
+
+def arrays(n: int = 100) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    return np.arange(n, dtype=np.float32), np.full(n, np.nan, np.float32)
+
+
+def test_positional_keyword_and_default_arguments() -> None:
+    x, out = arrays()
+    scale[(2,)](x, out, 100, 3.0)
+    np.testing.assert_array_equal(out, x * 3)
+    scale[(2,)](x_ptr=x, out_ptr=out, n=100, factor=2.0, SHIFT=5)
+    np.testing.assert_array_equal(out, x * 2 + 5)
+    scale[(7,)](x, out, 100, 2.0, 16, 1)
+    np.testing.assert_array_equal(out, x * 2 + 1)
+
+
+def test_grid_may_be_a_number_a_tuple_or_a_function_of_the_arguments() -> None:
+    x, out = arrays()
+    seen: dict[str, Any] = {}
+
+    def grid(meta: dict[str, Any]) -> tuple[int]:
+        seen.update(meta)
+        return (mimw.cdiv(meta["n"], meta["BLOCK"]),)
+
+    scale[grid](x, out, 100, 3.0, BLOCK=32, num_warps=2)
+    np.testing.assert_array_equal(out, x * 3)
+    assert (seen["BLOCK"], seen["n"], seen["num_warps"]) == (32, 100, 2)
+    scale[2](x, out, 100, 4.0)
+    np.testing.assert_array_equal(out, x * 4)
+
+
+def test_an_empty_grid_does_nothing() -> None:
+    x, out = arrays()
+    scale[(0,)](x, out, 100, 3.0)
+    assert np.isnan(out).all()
+
+
+WRONG: list[tuple[str, str, Any]] = [
+    ("launch-arguments", "misses 'factor'", lambda k, x, o: k[(1,)](x, o, 100)),
+    ("launch-arguments", "takes 6 arguments", lambda k, x, o: k[(1,)](x, o, 100, 1.0, 64, 0, 7)),
+    ("launch-arguments", "got two values for 'n'", lambda k, x, o: k[(1,)](x, o, 100, 1.0, n=3)),
+    ("launch-option", "does not know 'num_warp'", lambda k, x, o: k[(1,)](x, o, 100, 1.0, num_warp=4)),
+    ("launch-option", "num_warps=3", lambda k, x, o: k[(1,)](x, o, 100, 1.0, num_warps=3)),
+    ("launch-option", "num_stages=0", lambda k, x, o: k[(1,)](x, o, 100, 1.0, num_stages=0)),
+    ("launch-option", "maxnreg=8", lambda k, x, o: k[(1,)](x, o, 100, 1.0, maxnreg=8)),
+    ("launch-option", "takes an integer", lambda k, x, o: k[(1,)](x, o, 100, 1.0, num_warps="4")),
+    ("not-yet", "num_ctas > 1", lambda k, x, o: k[(1,)](x, o, 100, 1.0, num_ctas=2)),
+    ("not-yet", "ctas_per_cga", lambda k, x, o: k[(1,)](x, o, 100, 1.0, ctas_per_cga=(2, 1, 1))),
+    ("launch-grid", "", lambda k, x, o: k[(1, 1, 1, 1)](x, o, 100, 1.0)),
+    ("launch-grid", "", lambda k, x, o: k[(-1,)](x, o, 100, 1.0)),
+    ("launch-grid", "", lambda k, x, o: k[(1.5,)](x, o, 100, 1.0)),
+    ("launch-grid", "no argument 'BLOCK_SIZE'", lambda k, x, o: k[lambda meta: (meta["BLOCK_SIZE"],)](x, o, 100, 1.0)),
+    ("launch-argument-type", "cannot take 'x_ptr'", lambda k, x, o: k[(1,)]([1, 2], o, 100, 1.0)),
+    ("launch-argument-type", "cannot take 'factor'", lambda k, x, o: k[(1,)](x, o, 100, 1j)),
+    ("launch-constexpr", "must be hashable", lambda k, x, o: k[(1,)](x, o, 100, 1.0, BLOCK=[64])),
+    ("launch-constexpr", "cannot take a ndarray for 'BLOCK'", lambda k, x, o: k[(1,)](x, o, 100, 1.0, BLOCK=x)),
+    ("launch-argument-type", "no dtype complex64", lambda k, x, o: k[(1,)](x.astype("c8"), o, 100, 1.0)),
+    ("launch-no-grid", "called without a grid", lambda k, x, o: k(x, o, 100, 1.0)),
+    ("launch-signature", "misses the type of 'n'", lambda k, x, o: k.compile({"x_ptr": "*f32", "out_ptr": "*f32"})),
+    ("launch-signature", "no parameter 'y'", lambda k, x, o: k.compile({"y": "*f32"})),
+    ("launch-signature", "4 run-time parameters", lambda k, x, o: k.compile(["*f32"], {"BLOCK": 64, "SHIFT": 0})),
+    ("launch-signature", "cannot take the type '*f31'", lambda k, x, o: k.compile(["*f31", "*f32", "i32", "f32"])),
+    ("launch-target", "unknown target", lambda k, x, o: k.compile(["*f32", "*f32", "i32", "f32"], target="sm_1")),
+    ("launch-target", "unknown target 90", lambda k, x, o: k.compile(["*f32", "*f32", "i32", "f32"], target=90)),
+]
+
+
+@pytest.mark.parametrize(("code", "text", "call"), WRONG, ids=[f"{c}-{i}" for i, (c, _, _) in enumerate(WRONG)])
+def test_wrong_launches_are_told_at_the_call(code: str, text: str, call: Any) -> None:
+    x, out = arrays()
+    with pytest.raises(mimw.LaunchError) as caught:
+        call(scale, x, out)
+    error = caught.value
+    assert error.code == code
+    assert text in error.message
+    assert "scale" in error.message or code == "launch-target"
+    line = inspect.getsourcelines(call)[1]
+    assert (Path(error.loc.file).name, error.loc.line) == (Path(__file__).name, line)
+    assert np.isnan(out).all()
+
+
+HINTS: list[tuple[str, Any]] = [
+    ("no parameter is named 'FACTOR'", lambda k, x, o: k[(1,)](x, o, 100, FACTOR=1.0)),
+    ("convert the array first", lambda k, x, o: k[(1,)](x.astype(object), o, 100, 1.0)),
+    ("make it an array", lambda k, x, o: k[(1,)](x.tolist(), o, 100, 1.0)),
+    ("an array is passed to a parameter without annotation", lambda k, x, o: k[(1,)](x, o, 100, 1.0, BLOCK=x)),
+]
+
+
+@pytest.mark.parametrize(("hint", "call"), HINTS, ids=[h for h, _ in HINTS])
+def test_wrong_launches_are_told_what_to_do(hint: str, call: Any) -> None:
+    with pytest.raises(mimw.LaunchError) as caught:
+        call(scale, *arrays())
+    assert hint in str(caught.value)
+    assert len(str(caught.value)) < 600  # no dump of an array
+
+
+@pytest.mark.parametrize(
+    ("thing", "text"), [(scale, "is a kernel already"), (np.exp, "not a ufunc"), (None, "not a NoneType")]
+)
+def test_only_functions_become_kernels(thing: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        mimw.kernel(thing)
+
+
+def test_language_functions_outside_of_kernels_are_told_without_a_made_up_place() -> None:
+    with pytest.raises(mimw.CompilationError) as caught:
+        ml.arange(0, 4)
+    assert str(caught.value).startswith("error[outside-kernel]: arange only has a meaning inside a kernel")
+
+
+def test_a_users_error_shows_no_frames_of_the_compiler() -> None:
+    @mimw.kernel
+    def wrong(x_ptr):
+        ml.store(x_ptr, undefined_name)  # noqa: F821
+
+    with pytest.raises(mimw.CompilationError) as caught:
+        wrong[(1,)](np.zeros(4, np.float32))
+    files = {Path(str(e.path)).name for e in caught.traceback}
+    assert files <= {Path(__file__).name, "jit.py"}
+
+
+def test_a_foreign_function_in_a_kernel_is_told_what_to_call() -> None:
+    @mimw.kernel
+    def wrong(x_ptr):
+        ml.store(x_ptr, np.exp(ml.load(x_ptr)))
+
+    with pytest.raises(mimw.CompilationError, match="exp is a ufunc from outside") as caught:
+        wrong[(1,)](np.zeros(4, np.float32))
+    assert caught.value.hint == "call functions of mimw.language, or other kernels"
+
+
+def test_specialisation_sees_alignment_divisibility_one_and_width() -> None:
+    x, out = arrays()
+    base = scale.specialise([x, out, 100, 1.0, 64, 0])
+    assert scale.specialise([x[1:], out, 100, 1.0, 64, 0]) != base
+    assert scale.specialise([x, out, 96, 1.0, 64, 0])[2] == ("s", "i32", True)
+    assert scale.specialise([x, out, 1, 1.0, 64, 0])[2] == ("c", "int", 1)
+    assert scale.specialise([x, out, 1 << 40, 1.0, 64, 0])[2] == ("s", "i64", True)
+    assert scale.specialise([x, out, (1 << 63) + 1, 1.0, 64, 0])[2] == ("s", "u64", False)
+    assert scale.specialise([x, out, True, 1.0, 64, 0])[2] == ("s", "i1", False)
+    assert scale.specialise([x, out, 100, None, 64, 0])[3][0] == "c"
+    assert scale.specialise([x.astype(ml_dtypes.bfloat16), out, 100, 1.0, 64, 0])[0][1] == "bf16"
+    # 1 and True and 1.0 are equal in Python and different constants in a kernel.
+    keys = {scale.specialise([x, out, 100, 1.0, 64, c])[5] for c in (1, True, 1.0)}
+    assert len(keys) == 3
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS))
+def test_compiles_for_every_target_without_a_device(target: str) -> None:
+    kernel = scale.compile(["*f32:16", "*f32:16", "i32:16", "f32"], target=target)
+    assert f".target {target}" in str(kernel.asm["ptx"])
+    assert kernel.metadata.spill_bytes == 0
+    assert [p.kind for p in kernel.metadata.params] == ["pointer", "pointer", "i32", "f32"]
+    assert set(kernel.asm) >= {"tile", "layouts", "ptx", "cubin"}
+
+
+def test_disk_cache_is_used_and_sees_every_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIMW_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("MIMW_CACHE", raising=False)
+    compiled: list[str] = []
+    real = mimw.jit.compile_kernel  # type: ignore[attr-defined]
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        compiled.append("")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr("mimw.jit.compile_kernel", counting)
+    x, out = arrays()
+    target = TARGETS["sm_90a"]
+
+    def get(values: list[Any], **options: Any) -> Any:
+        return Kernel(scale.fn).compiled_for(values, mimw.jit.Options(**options), target)  # type: ignore[attr-defined]
+
+    first = get([x, out, 100, 1.0, 64, 0])
+    again = get([x, out, 100, 1.0, 64, 0])
+    assert len(compiled) == 1
+    assert again.asm == first.asm
+    assert again.metadata.to_dict()["params"] == first.metadata.to_dict()["params"]
+    for values, options in (
+        ([x, out, 100, 1.0, 128, 0], {}),
+        ([x, out, 100, 1.0, 64, 1], {}),
+        ([x, out, 96, 1.0, 64, 0], {}),
+        ([x[1:], out, 100, 1.0, 64, 0], {}),
+        ([x, out, 100, 1.0, 64, 0], {"num_warps": 8}),
+        ([x, out, 100, 1.0, 64, 0], {"enable_fp_fusion": False}),
+    ):
+        before = len(compiled)
+        get(values, **options)
+        assert len(compiled) == before + 1, (values[2:], options)
+
+
+def test_threads_compile_at_once_and_agree() -> None:
+    texts: list[str] = []
+    signature = ["*f32:16", "*f32:16", "i32:16", "f32"]
+
+    def work() -> None:
+        for block in (64, 128, 256):
+            texts.append(f"{block} {Kernel(scale.fn).compile(signature, {'BLOCK': block}, assembled=False).asm['ptx']}")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(texts) == 12
+    assert len(set(texts)) == 3
+
+
+def test_importing_mimw_loads_nothing_heavy() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, mimw, mimw.language; print([m for m in ('numpy','ml_dtypes','cuda','rich','torch') if m in sys.modules])"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
+
+
+@pytest.mark.parametrize("name", ["autotune", "Config", "do_bench"])
+def test_names_that_are_not_there_yet_say_so(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"mimw.{name} is not there yet"):
+        getattr(mimw, name)
+    assert not hasattr(mimw, name)

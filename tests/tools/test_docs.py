@@ -1,0 +1,142 @@
+"""The documents hold: files that they name exist, commands run, dumps are what the commands print, Python blocks run.
+
+A dump in a document is cut by hand: a line that is only ``...`` stands for any lines, ``...`` inside a line for any text. Numbers of registers, values
+and layouts may differ.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from mimw.tools.main import main
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TOUR = ROOT / "docs" / "tour.md"
+
+
+def blocks(document: Path) -> list[tuple[str, str]]:
+    """(language, text) of each fenced block."""
+    return BLOCK.findall(document.read_text())
+
+
+def commands(text: str) -> list[str]:
+    """The `mimw` commands of a block, continued lines joined."""
+    joined = text.replace("\\\n", " ")
+    return [line.partition(" # ")[0].strip() for line in joined.splitlines() if line.startswith("mimw ")]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: d.name)
+def test_named_files_exist(document: Path) -> None:
+    prose = BLOCK.sub("", document.read_text())
+    named = re.findall(r"`(\w[\w./-]*/[\w./-]*)`", prose)
+    linked = re.findall(r"\]\(([^)#]+)\)", re.sub(r"`[^`]*`", "", prose))
+    missing = [n for n in named if not (ROOT / n).exists() and not (ROOT / "mimw" / n).exists()]
+    missing += [n for n in linked if "://" not in n and not (document.parent / n).exists()]
+    assert missing == []
+
+
+def test_the_readmes_tree_is_there() -> None:
+    tree = next(text for _, text in blocks(ROOT / "README.md") if text.startswith("mimw/"))
+    for line in tree.splitlines():
+        for name in re.split(r"\s{2,}", line)[0].removeprefix("mimw/").split():
+            assert (ROOT / "mimw" / name).exists(), name
+
+
+README_COMMANDS = [c for _, text in blocks(ROOT / "README.md") for c in commands(text)]
+
+
+@pytest.mark.parametrize("command", README_COMMANDS, ids=lambda c: " ".join(c.split()[:2]))
+def test_the_readmes_commands_run(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert main(shlex.split(command)[1:]) == 0
+    assert capsys.readouterr().out
+
+
+def test_the_readmes_stages_are_the_commands() -> None:
+    assert any(c.startswith("mimw inspect ") for c in README_COMMANDS)
+
+
+def test_the_readmes_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"(?:^|`)make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert "demo" in targets
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def pattern(line: str) -> re.Pattern[str]:
+    """A line of a document against a line of a dump: ``...`` stands for any text, numbers of names are left open."""
+    parts = [re.escape(part) for part in line.strip().split("...")]
+    text = re.sub(r"(%[A-Za-z_]*|\\\#[ls])\d+", r"\1\\d+", ".*".join(parts))
+    return re.compile(text)
+
+
+def unmatched(shown: str, dump: str) -> str | None:
+    """The first line of `shown` that `dump` does not have where it should stand; None when all is well."""
+    actual = [line.strip() for line in dump.splitlines() if line.strip()]
+    at, free = 0, False
+    for line in shown.splitlines():
+        if not line.strip():
+            continue
+        if line.strip() == "...":
+            free = True
+            continue
+        wanted = pattern(line)
+        while free and at < len(actual) and not wanted.fullmatch(actual[at]):
+            at += 1
+        if at >= len(actual) or not wanted.fullmatch(actual[at]):
+            return line
+        at, free = at + 1, False
+    return None
+
+
+def dumps() -> list[tuple[str, str]]:
+    """(command, dump) of the tour, in order; a dump without a command of its own belongs to the one before."""
+    out: list[tuple[str, str]] = []
+    command = ""
+    for language, text in blocks(TOUR):
+        if language == "sh":
+            (command,) = commands(text)
+        elif language == "text":
+            out.append((command, text))
+    return out
+
+
+@pytest.mark.parametrize(("command", "shown"), dumps(), ids=[f"{i}-{c.split()[2]}" for i, (c, _) in enumerate(dumps())])
+def test_the_tours_dumps_are_real(
+    command: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert main(shlex.split(command)[1:]) == 0
+    assert unmatched(shown, capsys.readouterr().out) is None, f"run {command} and renew the dump in docs/tour.md"
+
+
+def test_a_stale_dump_is_found() -> None:
+    command, shown = dumps()[0]
+    assert command.startswith("mimw inspect")
+    assert unmatched(shown.replace("arith.mul", "arith.div"), shown) is not None
+    assert unmatched("a\nc\n", "a\nb\nc\n") == "c"
+    assert unmatched("a\n...\nc %7\n", "a\nb\nc %12\n") is None
+
+
+PYTHON = [text for language, text in blocks(TOUR) if language == "python" and "import" in text]
+
+
+@pytest.mark.parametrize("text", PYTHON, ids=range(len(PYTHON)))
+def test_the_tours_python_runs(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert "assert" in text
+    exec(compile(text, str(TOUR), "exec"), {})
+
+
+def test_the_tours_kernel_is_the_examples() -> None:
+    kernel = next(text for language, text in blocks(TOUR) if language == "python")
+    assert kernel in (ROOT / "examples" / "01_vector_add.py").read_text()
