@@ -11,9 +11,10 @@ import numpy as np
 
 from mimw.sim.ptx.errors import SimulationError
 from mimw.sim.ptx.floats import Array
+from mimw.sim.ptx.clocks import Clocks, merge
 from mimw.sim.ptx.cluster import Clusters
 from mimw.sim.ptx.engine import Engine
-from mimw.sim.ptx.sanitizer import Clocks, Sanitizer, merge
+from mimw.sim.ptx.sanitizer import Sanitizer
 from mimw.sim.ptx.state import DEAD, Machine
 
 TX_LIMIT = (1 << 20) - 1
@@ -158,6 +159,8 @@ class Waiting:
         bar.threads, bar.done = threads, done
         bar.arrived.append(warp)
         if self.san is not None:
+            if waits:
+                self.san.warp_sync(np.array([warp]), np.ones((1, 32), np.bool_))
             bar.clocks = merge(bar.clocks, self.san.release(warp))
         if waits:
             bar.waiting.append(warp)
@@ -264,7 +267,7 @@ class Waiting:
             self.wake(warp)
         bar.waiters.clear()
 
-    def mbarrier_observe(self, warp: int, bar: MBarrier) -> None:
-        """The warp saw a phase complete."""
+    def mbarrier_observe(self, warp: int, lanes: Array, bar: MBarrier) -> None:
+        """Lanes of a warp saw a phase complete."""
         if self.san is not None and bar.clocks is not None:
-            self.san.acquire(warp, bar.clocks)
+            self.san.acquire(warp, bar.clocks, lanes)

@@ -12,7 +12,7 @@ import numpy as np
 
 from mimw.sim.ptx.errors import SimulationError
 from mimw.sim.ptx.floats import Array
-from mimw.sim.ptx.sanitizer import Clocks, merge
+from mimw.sim.ptx.clocks import Clocks, merge
 from mimw.sim.ptx.state import DEAD
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Clusters:
         if self.s.san is None:
             return
         if bar.clocks is not None:
-            self.s.san.acquire(warp, bar.clocks)
+            self.s.san.acquire(warp, bar.clocks, lanes)
         if bar.order is not None:
             cta = warp // self.s.m.warps_per_cta
             self.order[cta] = merge(self.order.get(cta), bar.order)
@@ -138,7 +138,7 @@ class Clusters:
         san = self.s.san
         if san is None:
             return
-        known = san.clock[cta * wpc : (cta + 1) * wpc].max(axis=0)
+        known = san.known_by(slice(cta * wpc, (cta + 1) * wpc))
         if cta in self.order:
             extra = self.order[cta][0]
             np.maximum(known[: len(extra)], extra, out=known[: len(extra)])

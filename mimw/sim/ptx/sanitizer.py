@@ -9,8 +9,8 @@ what threads wrote they ask a second clock, kept per thread, which holds only wh
 before the release.
 
 A release by some lanes of a warp speaks for these lanes alone, and for what the others did before the warp's last
-bar.warp.sync (or barrier); so does a bulk store that one lane starts. Else lanes of one warp are taken as ordered: only
-races between warps are found. A granule is as small as the narrowest shared access of the program, so that neighbours
+bar.warp.sync (or barrier); so does a bulk store that one lane starts; what some lanes learned by a wait, the others know
+after such a sync. Else lanes of one warp are taken as ordered: only races between warps are found. A granule is as small as the narrowest shared access of the program, so that neighbours
 do not raise false alarms.
 """
 
@@ -22,40 +22,22 @@ import numpy as np
 
 from mimw.codegen.machine import Inst
 from mimw.sim.ptx.agents import Agents
+from mimw.sim.ptx.clocks import Clockwork
 from mimw.sim.ptx.errors import SimulationError, describe
 from mimw.sim.ptx.floats import Array
 
-# By agent, by (agent, lane) for the async proxy, by (warp, lane).
-Clocks = tuple[Array, Array, Array]
+
 IN_FLIGHT = 1 << 30
-_SPARE = 32
 
 
-def merge(a: Clocks | None, b: Clocks) -> Clocks:
-    """Both sets of clocks joined (the older may know fewer agents)."""
-    if a is None:
-        return b
-    short, long = (a, b) if len(a[0]) <= len(b[0]) else (b, a)
-    own = long[0].copy()
-    np.maximum(own[: len(short[0])], short[0], out=own[: len(short[0])])
-    return own, np.maximum(a[1], b[1]), np.maximum(a[2], b[2])
-
-
-class Sanitizer:
+class Sanitizer(Clockwork):
     """Clocks of all clusters of a batch and the access history of their shared memory (`stride` bytes a CTA)."""
 
     def __init__(self, clusters: int, agents: Agents, stride: int, granule: int) -> None:
-        self.agents = agents
+        super().__init__(clusters, agents)
         self.granule = granule
         self.per_cta = stride // granule
         count = clusters * agents.ctas * self.per_cta
-        rows = clusters * agents.warps
-        self.clock: Array = np.zeros((rows, agents.static + _SPARE), np.int32)
-        self.async_clock: Array = np.zeros((rows, agents.static, 32), np.int32)
-        # Of a warp's own lanes: what the warp's last sync covers. `fenced`: what each thread itself fenced.
-        self.lane_clock: Array = np.zeros((rows, agents.warps, 32), np.int32)
-        self.fenced: Array = np.zeros((rows, 32), np.int32)
-        self.live: Callable[[int], Array] = lambda row: np.ones(32, np.bool_)
         self.write_agent: Array = np.zeros(count, np.int16)
         self.write_lane: Array = np.zeros(count, np.int8)
         self.write_epoch: Array = np.zeros(count, np.int32)
@@ -75,7 +57,6 @@ class Sanitizer:
         self.warp_name: Callable[[int], str] = str
         self.insts: list[Inst] = []
         self.tickets = 0
-        self.clock[np.arange(rows), agents.warp(np.arange(rows))] = 1
 
     # -- accesses by threads -------------------------------------------------------------------------------------
 
@@ -113,7 +94,9 @@ class Sanitizer:
     def read(self, rows: Array, lanes: Array, index: Array, width: int, pc: int, atomic: bool = False) -> None:
         """Threads (`rows`, `lanes`) read `width` bytes at byte offsets `index`."""
         g = self._granules(index, width)
+        loan = self.lend(rows, lanes) if self.private else []
         self._need_writes_known(rows, g, pc, atomic)
+        self.take_back(loan)
         if not atomic:
             agent = self.agents.warp(rows)
             column = self._columns(agent, g[:, 0])[:, None]
@@ -140,8 +123,10 @@ class Sanitizer:
     ) -> None:
         """Threads (`rows`, `lanes`) write. With `epochs` (one a lane) the writer is each warp's copier, at that group number."""
         g = self._granules(index, width)
+        loan = self.lend(rows, lanes) if self.private else []
         self._need_writes_known(rows, g, pc, atomic)
         self._need_reads_known(rows, g, pc)
+        self.take_back(loan)
         agent = self.agents.warp(rows)
         epoch = self.clock[rows, agent]
         if epochs is not None:
@@ -208,7 +193,9 @@ class Sanitizer:
         `lane`: the one that started it; -1: all of each warp.
         """
         g = self._granules(index, 16)
+        loan = self.lend(rows, np.array([lane])) if self.private and lane >= 0 else []
         self._need_fenced(rows, g, pc, what, "reads", lane)
+        self.take_back(loan)
         column = self._column(agent, int(g[0, 0]) // self.per_cta % self.agents.ctas)
         self.read_epoch[g, column] = epoch
         self.read_pc[g, column] = pc
@@ -227,11 +214,13 @@ class Sanitizer:
         `adds`: it only adds to them (reductions may meet each other). `proxied`: through the async proxy.
         """
         rows = np.full(len(g), row)
+        loan = self.lend(np.array([row]), np.array([lane])) if self.private else []
         if proxied:
             self._need_fenced(np.array([row]), g, pc, what, "writes", lane, adds)
         else:
             self._need_writes_known(rows, g, pc, adds)
         self._need_reads_known(rows, g, pc, what.removeprefix("the "))
+        self.take_back(loan)
         self.tickets += 1
         self.write_agent[g], self.write_lane[g], self.write_pc[g] = agent, 0, pc
         self.write_epoch[g] = IN_FLIGHT + self.tickets
@@ -256,8 +245,8 @@ class Sanitizer:
         thread = np.where(by_thread, agent, 0)
         writer = self.write_lane[g]
         for row in rows.tolist():
-            known = np.where(by_thread, self.async_clock[row][thread, writer], self.clock[row][agent])
-            bad = written > known
+            known: Array = np.where(by_thread, self.async_clock[row][thread, writer], self.clock[row][agent])
+            bad: Array = written > known
             if adds:
                 bad &= ~self.write_atomic[g]
             if not bad.any():
@@ -284,62 +273,3 @@ class Sanitizer:
                 self.insts[pc],
                 self.warp_name(row),
             )
-
-    # -- synchronisation -----------------------------------------------------------------------------------------
-
-    def room(self, agent: int) -> int:
-        """Make sure that the clocks have a column for `agent`."""
-        have = self.clock.shape[1]
-        if agent >= have:
-            self.clock = np.concatenate([self.clock, np.zeros((len(self.clock), have), np.int32)], axis=1)
-        return agent
-
-    def now(self, row: int) -> int:
-        """The current epoch of a warp."""
-        return int(self.clock[row, row % self.agents.warps])
-
-    def nothing(self) -> Clocks:
-        """Clocks that know of nothing."""
-        return np.zeros_like(self.clock[0]), np.zeros_like(self.async_clock[0]), np.zeros_like(self.lane_clock[0])
-
-    def release(self, row: int, lanes: Array | None = None) -> Clocks:
-        """The clocks that lanes (32 bools, None: all) of warp `row` publish; their later accesses are not covered by them."""
-        clock, fenced, threads = self.clock[row].copy(), self.async_clock[row].copy(), self.lane_clock[row].copy()
-        own = row % self.agents.warps
-        if lanes is None or not (self.live(row) & ~lanes).any():
-            lanes = np.ones(32, np.bool_)
-        else:
-            clock[own] = int(threads[own].min())
-        threads[own][lanes] = clock[own] if lanes.all() else self.clock[row, own]
-        fenced[own][lanes] = np.maximum(fenced[own], self.fenced[row])[lanes]
-        self.clock[row, own] += 1
-        return clock, fenced, threads
-
-    def warp_sync(self, rows: Array, lanes: Array) -> None:
-        """bar.warp.sync: these lanes ((rows, 32) bool) know what each of them did and fenced."""
-        own = self.agents.warp(rows)
-        now = self.clock[rows, own][:, None]
-        self.lane_clock[rows, own] = np.where(lanes, now, self.lane_clock[rows, own])
-        seen = self.async_clock[rows, own]
-        self.async_clock[rows, own] = np.where(lanes, np.maximum(seen, self.fenced[rows]), seen)
-        self.clock[rows, own] += 1
-
-    def acquire(self, row: int, clocks: Clocks) -> None:
-        """Warp `row` learns published clocks."""
-        own = self.clock[row, : len(clocks[0])]
-        np.maximum(own, clocks[0], out=own)
-        np.maximum(self.lane_clock[row], clocks[2], out=self.lane_clock[row])
-        np.maximum(self.async_clock[row], clocks[1], out=self.async_clock[row])
-
-    def fence_async(self, rows: Array, lanes: Array) -> None:
-        """fence.proxy.async: what these threads (lanes: (rows, 32) bool) and their copiers wrote, the async proxy sees."""
-        own = self.agents.warp(rows)
-        copier = own + self.agents.warps + self.agents.engines
-        self.fenced[rows] = np.where(lanes, self.clock[rows, own][:, None], self.fenced[rows])
-        copied = self.clock[rows, copier][:, None]
-        self.async_clock[rows, copier] = np.where(lanes, copied, self.async_clock[rows, copier])
-        self.clock[rows, own] += 1
-
-    def learn(self, row: int, agent: int, epoch: int) -> None:
-        """Warp `row` waited for epoch `epoch` of an agent: its copier, its group's engine, a thread's bulk groups."""
-        self.clock[row, agent] = max(int(self.clock[row, agent]), epoch)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from mimw.codegen.machine import Addr, Inst, Operand, Reg, Symbol, Vec
-from mimw.sim.ptx.barriers import merge
+from mimw.sim.ptx.clocks import merge
 from mimw.sim.ptx.errors import SimulationError
 from mimw.sim.ptx.floats import Array
 from mimw.sim.ptx.memory import (

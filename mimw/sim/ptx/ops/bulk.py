@@ -406,7 +406,9 @@ def _wait(s: Sim, inst: Inst, read: bool) -> Sync:
             upto = groups.done + len(groups.groups) - pending
             groups.read = max(groups.read, upto)
             if s.san is not None:
-                s.san.learn(warp, s.san.room(s.san.agents.bulk(warp, lane)), upto)
+                alone = np.zeros(32, np.bool_)
+                alone[lane] = True
+                s.san.learn(warp, s.san.room(s.san.agents.bulk(warp, lane)), upto, alone)
             if not read:
                 del groups.groups[: len(groups.groups) - pending]
                 groups.done = upto

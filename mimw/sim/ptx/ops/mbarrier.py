@@ -55,7 +55,7 @@ def barrier_of(s: Sim, warp: int, cta: int, offset: int, touches: bool = True) -
     found = s.mbarriers.get((cta, offset))
     if found is None:
         raise SimulationError(f"the mbarrier at {offset:#x} was not initialised", where=s.m.warp_name(warp))
-    if s.san is not None and found.init_epoch > s.san.clock[warp, found.init_warp % s.san.agents.warps]:
+    if s.san is not None and found.init_epoch > s.san.known_by(slice(warp, warp + 1))[found.init_warp % s.san.agents.warps]:
         raise SimulationError(
             f"the mbarrier at {offset:#x} is used without a barrier after its mbarrier.init by"
             f" {s.m.warp_name(found.init_warp)}",
@@ -213,7 +213,7 @@ def _wait(s: Sim, inst: Inst, mods: list[str]) -> Step:
             good = done(spot.bar, value)
             result[spot.row][spot.lanes] = good
             if good and acquires:
-                s.mbarrier_observe(spot.warp, spot.bar)
+                s.mbarrier_observe(spot.warp, spot.lanes, spot.bar)
         put(x, result)
         if not result.all(where=x.active()):
             s.step_aside(x)

@@ -7,6 +7,7 @@ import numpy as np
 from mimw.codegen.machine import Inst
 from mimw.sim.ptx.engine import Job
 from mimw.sim.ptx.errors import SimulationError
+from mimw.sim.ptx.floats import Array
 from mimw.sim.ptx.ops.access import ASYNC_STORES, address, items_of, vector_of
 from mimw.sim.ptx.ops.atomic import combine_of
 from mimw.sim.ptx.ops.bulk import Landing

@@ -122,7 +122,7 @@ def members_ready(s: Sim, mask_op: Operand) -> Callable[[Ctx], Array | None]:
 
 def _cluster_barrier(s: Sim, inst: Inst, mods: list[str]) -> Step:
     """The cluster barrier: arrive and wait apart, counted by threads; without .aligned lanes may come one by one."""
-    ready = together(s) if "aligned" in mods else lambda x: None
+    ready: Callable[[Ctx], Array | None] = together(s) if "aligned" in mods else lambda x: None
     releases = "relaxed" not in mods
 
     def arrive(x: Ctx) -> None:
