@@ -15,7 +15,7 @@ from mimw.codegen.machine import FlatFunction, Function, Imm, dead_code
 from mimw.codegen.ptx.builder import PRINT_BUFFER, PtxBuilder, register_class
 from mimw.codegen.ptx.isa import check, resolve
 from mimw.codegen.ptx.lower import all_lowerings as ptx_lowerings
-from mimw.codegen.ptx.lower import task, tensor_map
+from mimw.codegen.ptx.lower import frame, task, tensor_map
 from mimw.codegen.ptx.module import Extern, PtxModule, Variable
 from mimw.codegen.ptx.printer import print_module
 from mimw.codegen.shared import all_lowerings as shared_lowerings
@@ -49,7 +49,7 @@ def emit(module: Module, target: Target, facts: FactsLike, options: dict[str, An
     builder.loc = function.loc
     for i, value in enumerate(function.block.args):
         ctx.set(value, [builder.argument(i)])
-    task.run_kernel(ctx, int(options.get("maxnreg") or 0))
+    frame.run_kernel(ctx, int(options.get("maxnreg") or 0))
     machine.blocks = ctx.blocks
     dead_code(machine, lambda inst: resolve(inst.opcode).removable)
     flat = leave_ssa(machine)
