@@ -48,8 +48,6 @@ _HOME = {
     "synchronize": "mimw.runtime.launch",
 }
 
-_NOT_YET = ("Config", "TensorDescriptor", "autotune", "do_bench", "heuristics")
-
 __all__ = [
     "TARGETS",
     "CompilationError",
@@ -75,8 +73,6 @@ def __getattr__(name: str) -> Any:
     if name == "testing":
         return importlib.import_module("mimw.testing")
     home = _HOME.get(name)
-    if name in _NOT_YET:
-        raise AttributeError(f"mimw.{name} is not there yet")
     if home is None:
         raise AttributeError(f"module 'mimw' has no attribute {name!r}")
     value = getattr(importlib.import_module(home), name)

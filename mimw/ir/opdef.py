@@ -198,7 +198,19 @@ OPS: dict[str, OpSpec] = {}
 
 @dataclass_transform(
     eq_default=False,
-    field_specifiers=(operand, optional, variadic, result, results, attr, attr_default, region, regions, location, result_types),
+    field_specifiers=(
+        operand,
+        optional,
+        variadic,
+        result,
+        results,
+        attr,
+        attr_default,
+        region,
+        regions,
+        location,
+        result_types,
+    ),
 )
 class _Declared(OpBase):
     """Carries the transform: fields of the class that it sits on are lost to checkers, so `Op` stands below it."""

@@ -137,7 +137,9 @@ def gemm_cooperative(
                 for k in range(0, K, BK):
                     ml.barrier_wait(empty[slot], phase)
                     ml.barrier_expect_bytes(full[slot], (BM + BN) * BK * ml.size_of(ml.dtype_of(a)))
-                    copy_slot(a, b, a_ring[slot], b_ring[slot], full[slot], m, n, k, rank, A_BY_COLUMNS, B_BY_COLUMNS, CLUSTER)
+                    copy_slot(
+                        a, b, a_ring[slot], b_ring[slot], full[slot], m, n, k, rank, A_BY_COLUMNS, B_BY_COLUMNS, CLUSTER
+                    )
                     slot, phase = following(slot, phase, STAGES)
         with ml.async_task(num_warps=4, num_regs=232, replicate=2):
             r: ml.constexpr = ml.async_task_replica_id()
@@ -179,7 +181,9 @@ def gemm_pingpong(
                 for k in range(0, K, BK):
                     ml.barrier_wait(empty[slot], phase)
                     ml.barrier_expect_bytes(full[slot], (BM + BN) * BK * ml.size_of(ml.dtype_of(a)))
-                    copy_slot(a, b, a_ring[slot], b_ring[slot], full[slot], m, n, k, rank, A_BY_COLUMNS, B_BY_COLUMNS, CLUSTER)
+                    copy_slot(
+                        a, b, a_ring[slot], b_ring[slot], full[slot], m, n, k, rank, A_BY_COLUMNS, B_BY_COLUMNS, CLUSTER
+                    )
                     slot, phase = following(slot, phase, STAGES)
         with ml.async_task(num_warps=4, num_regs=232, replicate=2):
             r: ml.constexpr = ml.async_task_replica_id()

@@ -69,7 +69,11 @@ def element(x: Value) -> Element:
     if isinstance(t, (DType, PointerType, TensorType)):
         return element_of(t)
     if isinstance(t, InflightType):
-        fail("in-flight", f"the {t.tensor} is still being written by async_dot", "wait for it first: x = ml.async_dot_wait(0, x)")
+        fail(
+            "in-flight",
+            f"the {t.tensor} is still being written by async_dot",
+            "wait for it first: x = ml.async_dot_wait(0, x)",
+        )
     hint = "read the buffer first: ml.local_load(buf)" if isinstance(t, MemDescType) else None
     fail("type-mismatch", f"a {t} is no value to compute with", hint)
 

@@ -154,7 +154,9 @@ class _Plan:
     def _can_stay_in_flight(self) -> bool:
         """One product whose accumulator is carried and touched by nothing else, in a body that prints nothing: a call beside a
         product in flight makes the assembler wait after each one."""
-        if any(effect.space == "debug" for op in self.block.ops for inner in op.walk() for effect in inner.spec.effects):
+        if any(
+            effect.space == "debug" for op in self.block.ops for inner in op.walk() for effect in inner.spec.effects
+        ):
             return False
         dots = [op for op in self.block.ops if isinstance(op, AsyncDotOp)]
         if len(dots) != 1 or self.stages < 3:

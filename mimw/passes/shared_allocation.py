@@ -208,9 +208,7 @@ def _place(pieces: list[_Piece], fork: int) -> int:
     placed: list[_Piece] = []
     total = 0
     for p in sorted(pieces, key=lambda p: (-p.align, -p.size, p.start)):
-        busy = sorted(
-            ((q.offset, q.offset + q.size) for q in placed if _meet(p, q, fork)), key=lambda x: x[0]
-        )
+        busy = sorted(((q.offset, q.offset + q.size) for q in placed if _meet(p, q, fork)), key=lambda x: x[0])
         at = 0
         for lo, hi in busy:
             if at + p.size <= lo:

@@ -372,7 +372,7 @@ def named_task(x):
 
 @wrong(x=P32)
 def with_a_tile(x):
-    with ml.load(x):  # ! unsupported-syntax @ with ml | with a f32 cannot be used in a kernel
+    with ml.load(x):  # ! unsupported-syntax @ with ml | with an f32 cannot be used in a kernel
         pass
 
 

@@ -14,4 +14,16 @@ from mimw.codegen.shared import (
     tensor,
 )
 
-__all__ = ["casts", "control", "convert", "debug", "elementwise", "memory", "reduce", "shared_memory", "shared_views", "sync", "tensor"]
+__all__ = [
+    "casts",
+    "control",
+    "convert",
+    "debug",
+    "elementwise",
+    "memory",
+    "reduce",
+    "shared_memory",
+    "shared_views",
+    "sync",
+    "tensor",
+]

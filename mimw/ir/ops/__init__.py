@@ -2,4 +2,17 @@
 
 from mimw.ir.ops import arith, async_copy, atomic, barrier, cluster, control, debug, math, memory, mma, task, tensor
 
-__all__ = ["arith", "async_copy", "atomic", "barrier", "cluster", "control", "debug", "math", "memory", "mma", "task", "tensor"]
+__all__ = [
+    "arith",
+    "async_copy",
+    "atomic",
+    "barrier",
+    "cluster",
+    "control",
+    "debug",
+    "math",
+    "memory",
+    "mma",
+    "task",
+    "tensor",
+]

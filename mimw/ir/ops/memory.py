@@ -177,7 +177,11 @@ class LocalSliceOp(Op):
 
     def infer(self) -> list[Type]:
         t = memdesc_type(self.src)
-        if len(self.shape) != len(t.shape) or len(self.offsets) != len(t.shape) or any(o.type is not I32 for o in self.offsets):
+        if (
+            len(self.shape) != len(t.shape)
+            or len(self.offsets) != len(t.shape)
+            or any(o.type is not I32 for o in self.offsets)
+        ):
             raise ValueError(f"local_slice of {t} to {self.shape}")
         if any(a > b for a, b in zip(self.shape, t.shape, strict=True)):
             raise ValueError(f"local_slice: {self.shape} is larger than {t}")

@@ -71,7 +71,20 @@ class Use:
 class Graph:
     """The problem of one function and which value belongs to which node."""
 
-    __slots__ = ("by_op", "contexts", "ctx", "depths", "free", "frames", "function", "nodes", "problem", "tasks", "uses", "values")
+    __slots__ = (
+        "by_op",
+        "contexts",
+        "ctx",
+        "depths",
+        "free",
+        "frames",
+        "function",
+        "nodes",
+        "problem",
+        "tasks",
+        "uses",
+        "values",
+    )
 
     def __init__(self, function: Function, target: Target) -> None:
         self.function = function

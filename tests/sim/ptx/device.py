@@ -28,7 +28,18 @@ def _tensor_map(cu: Any, t: TensorMap, pointer: int) -> Any:
     swizzle, fill = {0: 0, 32: 1, 64: 2, 128: 3}[t.swizzle], int(t.fill == "nan")
     _check(
         cu.cuTensorMapEncodeTiled(
-            ctypes.c_void_p(start), t.kind, rank, ctypes.c_void_p(pointer), sizes, strides, box, steps, 0, swizzle, 0, fill
+            ctypes.c_void_p(start),
+            t.kind,
+            rank,
+            ctypes.c_void_p(pointer),
+            sizes,
+            strides,
+            box,
+            steps,
+            0,
+            swizzle,
+            0,
+            fill,
         ),
         "cuTensorMapEncodeTiled",
     )

@@ -98,7 +98,10 @@ def test_a_cluster_barrier_without_aligned() -> None:
     out = np.zeros(32, np.uint32)
     run(kernel(body, pointers=1, cluster=2), out, grid=2)
     assert out.tolist() == list(range(32))
-    with pytest.raises(SimulationError, match=r"deadlock(.|\n)*waits at the cluster barrier(.|\n)*cta \(1,0,0\) warp 0.* have not arrived"):
+    with pytest.raises(
+        SimulationError,
+        match=r"deadlock(.|\n)*waits at the cluster barrier(.|\n)*cta \(1,0,0\) warp 0.* have not arrived",
+    ):
         run(kernel("setp.eq.u32 p1, r2, 1; @p1 bar.sync 1, 64;" + body, pointers=1, cluster=2), out, grid=2)
 
 
@@ -157,8 +160,13 @@ def test_remote_arrivals_pass_order() -> None:
     END: {SYNC}
     """
     run(kernel(body, cluster=2), grid=2)
-    with pytest.raises(SimulationError, match=r"race: this write by warp 0 of CTA rank 0 and the earlier read by warp 0 of CTA rank 1"):
-        run(kernel(body.replace("W: mbarrier.try_wait.parity.shared::cta.b64 p9, [r4], 0; @!p9 bra W;", ""), cluster=2), grid=2)
+    with pytest.raises(
+        SimulationError, match=r"race: this write by warp 0 of CTA rank 0 and the earlier read by warp 0 of CTA rank 1"
+    ):
+        run(
+            kernel(body.replace("W: mbarrier.try_wait.parity.shared::cta.b64 p9, [r4], 0; @!p9 bra W;", ""), cluster=2),
+            grid=2,
+        )
     with pytest.raises(SimulationError, match="an mbarrier of another CTA"):
         run(kernel(body.replace("mbarrier.arrive.shared::cluster.b64 _, [r13];",
                                 "mbarrier.test_wait.parity.shared::cta.b64 p8, [r13], 0;"), cluster=2), grid=2)  # fmt: skip
@@ -235,5 +243,10 @@ def test_copies_between_ctas() -> None:
         run(kernel(body.replace("REUSE", ""), pointers=1, cluster=2), out, grid=2, seed=seed)
         for cta in range(2):
             assert out[cta].tolist() == [[100 * (1 - cta) + i, 105 + i - 100 * cta] for i in range(32)]
-        with pytest.raises(SimulationError, match=r"race: this write by warp 0 .* earlier read by the bulk copy that signals the mbarrier at 0xc00"):
-            run(kernel(body.replace("REUSE", "st.shared.u32 [r10], r0;"), pointers=1, cluster=2), out, grid=2, seed=seed)
+        with pytest.raises(
+            SimulationError,
+            match=r"race: this write by warp 0 .* earlier read by the bulk copy that signals the mbarrier at 0xc00",
+        ):
+            run(
+                kernel(body.replace("REUSE", "st.shared.u32 [r10], r0;"), pointers=1, cluster=2), out, grid=2, seed=seed
+            )

@@ -18,7 +18,9 @@ def wait(label: str, parity: str, at: str = "r1") -> str:
 
 def test_state_pending_count_and_no_complete() -> None:
     out = np.zeros(32, np.uint32)
-    body = INIT.format(count=32) + """
+    body = (
+        INIT.format(count=32)
+        + """
     setp.ne.u32 p2, r0, 0; @p2 bra REST;
     mbarrier.arrive.noComplete.shared::cta.b64 d10, [r1], 3; mbarrier.pending_count.b64 r10, d10;
     mbarrier.arrive.shared::cta.b64 d11, [r1], 2; mbarrier.pending_count.b64 r11, d11;
@@ -33,6 +35,7 @@ def test_state_pending_count_and_no_complete() -> None:
     mbarrier.pending_count.b64 r14, d14; st.global.u32 [d0+20], r14;
     REST:
     """
+    )
     run(kernel(body, pointers=1), out)
     assert out[:6].tolist() == [32, 29, 0, 1, 31, 1]
 
@@ -45,7 +48,9 @@ def test_no_complete_must_not_complete() -> None:
 
 def test_transactions_hold_the_phase_open() -> None:
     out = np.zeros(1, np.uint32)
-    body = INIT.format(count=1) + f"""
+    body = (
+        INIT.format(count=1)
+        + f"""
     @p1 bra END;
     mbarrier.arrive.expect_tx.shared::cta.b64 _, [r1], 96; mbarrier.complete_tx.shared::cta.b64 [r1], 32;
     mbarrier.test_wait.parity.shared::cta.b64 p3, [r1], 0; selp.u32 r12, 1, 0, p3;
@@ -53,6 +58,7 @@ def test_transactions_hold_the_phase_open() -> None:
     {wait("W", "0")} add.u32 r12, r12, 2; st.global.u32 [d0], r12;
     END:
     """
+    )
     run(kernel(body, pointers=1), out)
     assert out[0] == 2
 
@@ -78,30 +84,39 @@ def test_deadlock_says_who_waits_for_what() -> None:
 
 
 def test_more_bytes_than_expected() -> None:
-    body = INIT.format(count=1) + f"""
+    body = (
+        INIT.format(count=1)
+        + f"""
     @!p1 mbarrier.complete_tx.shared::cta.b64 [r1], 48; @!p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [r1], 32;
     {wait("W", "0")}
     """
+    )
     with pytest.raises(SimulationError, match="16 bytes more than expected have arrived"):
         run(kernel(body))
 
 
 def test_bytes_may_come_before_they_are_expected() -> None:
-    body = INIT.format(count=1) + f"""
+    body = (
+        INIT.format(count=1)
+        + f"""
     @!p1 mbarrier.complete_tx.shared::cta.b64 [r1], 32; @!p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [r1], 32;
     {wait("W", "0")}
     """
+    )
     run(kernel(body))
 
 
 def test_relaxed_arrivals_order_nothing() -> None:
     """Warp 1 reads what warp 0 wrote: the arrival must release."""
-    body = INIT.format(count=32) + f"""
+    body = (
+        INIT.format(count=32)
+        + f"""
     setp.ne.u32 p2, r3, 0; @p2 bra SECOND;
     st.shared.u32 [r1+64], r0; mbarrier.arrive{{}}.shared::cta.b64 _, [r1]; bra END;
     SECOND: {wait("W", "0")} ld.shared.u32 r10, [r1+64];
     END:
     """
+    )
     run(kernel(body.format(""), threads=64))
     with pytest.raises(SimulationError, match="race"):
         run(kernel(body.format(".relaxed.cta"), threads=64))
@@ -109,24 +124,30 @@ def test_relaxed_arrivals_order_nothing() -> None:
 
 def test_an_elected_arrive_speaks_for_its_own_lane() -> None:
     """All lanes write, lane 0 arrives: bar.warp.sync must stand between."""
-    body = INIT.format(count=1) + f"""
+    body = (
+        INIT.format(count=1)
+        + f"""
     mad.lo.u32 r10, r0, 4, r1; setp.ne.u32 p2, r3, 0; @p2 bra SECOND;
     st.shared.u32 [r10+64], r0; bar.warp.sync -1; @!p1 mbarrier.arrive.shared::cta.b64 _, [r1]; bra END;
     SECOND: {wait("W", "0")} ld.shared.u32 r11, [r10+-64];
     END:
     """
+    )
     run(kernel(body, threads=64))
     with pytest.raises(SimulationError, match="race"):
         run(kernel(body.replace("bar.warp.sync -1;", ""), threads=64))
 
 
 def test_an_elected_arrive_releases_reads_of_its_own_lane() -> None:
-    body = INIT.format(count=1) + f"""
+    body = (
+        INIT.format(count=1)
+        + f"""
     mad.lo.u32 r10, r0, 4, r1; setp.ne.u32 p2, r3, 0; @p2 bra SECOND;
     ld.shared.u32 r11, [r10+64]; SYNC @!p1 mbarrier.arrive.shared::cta.b64 _, [r1]; bra END;
     SECOND: {wait("W", "0")} st.shared.u32 [r10+-64], r0;
     END:
     """
+    )
     run(kernel(body.replace("SYNC", "bar.warp.sync -1;"), threads=64))
     with pytest.raises(SimulationError, match="race"):
         run(kernel(body.replace("SYNC", ""), threads=64))
@@ -155,11 +176,14 @@ def test_setmaxnreg_takes_from_the_pool() -> None:
 
 
 def test_initialising_an_mbarrier_that_others_wait_at() -> None:
-    body = INIT.format(count=1) + f"""
+    body = (
+        INIT.format(count=1)
+        + f"""
     setp.ne.u32 p2, r3, 0; @p2 bra SECOND;
     {wait("W", "0")} bra END;
     SECOND: setp.ne.u32 p4, r0, 32; @!p4 mbarrier.init.shared::cta.b64 [r1], 1;
     END:
     """
+    )
     with pytest.raises(SimulationError, match="initialised again while"):
         run(kernel(body, threads=64))

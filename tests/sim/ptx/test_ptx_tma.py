@@ -210,7 +210,8 @@ FAULTS = [
     ("bar.warp.sync -1;\n", "\n", r"in lane 1 of the same warp: bar\.warp\.sync after the fence"),
     ("cp.async.bulk.wait_group.read 0;", "", r"a thread exits without cp\.async\.bulk\.wait_group"),
     ("cp.async.bulk.commit_group;", "", r"a thread exits without cp\.async\.bulk\.wait_group"),
-    ("DONE:", "DONE: st.shared.u32 [r10], r11;", None),
+    ("DONE:", "DONE: @!p1 st.shared.u32 [r10], r11;", None), ("DONE:", "DONE: bar.warp.sync -1; st.shared.u32 [r10], r11;", None),
+    ("DONE:", "DONE: st.shared.u32 [r10], r11;", r"earlier read by the bulk store of warp 0 lane 0"),
     ("cp.async.bulk.wait_group.read 0;\nDONE:", "DONE: bar.warp.sync -1; st.shared.u32 [r10], r11; cp.async.bulk.wait_group 0;",
      r"earlier read by the bulk store of warp 0 lane 0"),
     ("[d0], 256", "[d0], 264", r"multiples of 16"),
@@ -227,8 +228,8 @@ def test_faults_of_bulk_copies(old: str, new: str, message: str | None) -> None:
     assert source.count(old) == 1
     x, y = np.arange(64, dtype=np.uint32), np.full(64, 1000, np.uint32)
     if message is None:
-        # A thread's own write is ordered behind its own wait; the other lanes' needs the warp's sync.
-        run(source.replace(old, new.replace("st.shared", "@!p1 st.shared")), x, y)
+        # A thread's own write is ordered behind its own wait; the other lanes' need the warp's sync.
+        run(source.replace(old, new), x, y)
         return
     for seed in (0, 1):
         with pytest.raises(SimulationError, match=message):
@@ -262,8 +263,9 @@ def test_maps_are_checked() -> None:
     with pytest.raises(SimulationError, match=r"tensor copy of .* outside every allocation"):
         run_ptx(load_text((0, 15), 1024), "k", (1, 1, 1), [wrong, out], shared_bytes=4096, memory=world)
     for fields, message in [
-        (dict(box=(7, 8)), "multiple of 16 bytes"), (dict(box=(72, 8), swizzle=128), "exceeds the swizzle span"),
-        (dict(box=(64, 300)), "1 to 256"), (dict(box=(64, 8), strides=(200,)), "multiples of 16"), (dict(box=(64, 8), swizzle=48), "span 48"),
+        ({"box": (7, 8)}, "multiple of 16 bytes"), ({"box": (72, 8), "swizzle": 128}, "exceeds the swizzle span"),
+        ({"box": (64, 300)}, "1 to 256"), ({"box": (64, 8), "strides": (200,)}, "multiples of 16"),
+        ({"box": (64, 8), "swizzle": 48}, "span 48"),
     ]:  # fmt: skip
         options: dict[str, Any] = {"strides": x.strides[:1], **fields}
         with pytest.raises(ValueError, match=message):

@@ -5,17 +5,22 @@ Every piece of its protocol is dropped or weakened once; the checks must tell ea
 
 from __future__ import annotations
 
+import pathlib
+import subprocess
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from mimw.codegen.ptx.assemble import find_ptxas
 from mimw.sim.ptx import tensor_map
 from mimw.sim.ptx.errors import SimulationError
 
 from .mimw_programs import LOAD, STORE, kernel, run
+from .test_ptx_cluster import MULTICAST
 from .test_ptx_mma import descriptor
+from .test_ptx_tma import EDIT
 
 N, STAGES = 64, 3
 A_BYTES, B_BYTES = 128 * 128, N * 128
@@ -155,3 +160,25 @@ def test_mutants(old: str, new: str, message: str, seed: int) -> None:
     assert old in source
     with pytest.raises(SimulationError, match=message):
         go(source.replace(old, new), 1, 6, seed)
+
+
+def test_ptxas_takes_the_texts(tmp_path: pathlib.Path) -> None:
+    """No spill, no serialised wgmma, no ignored setmaxnreg."""
+    ptxas = find_ptxas()
+    if ptxas is None:
+        pytest.skip("no ptxas")
+    for name, source in (
+        ("matmul", text()),
+        ("multicast", kernel(MULTICAST, 1, 1, cluster=2)),
+        ("edit", kernel(EDIT, pointers=3)),
+    ):
+        path = tmp_path / f"{name}.ptx"
+        path.write_text(source)
+        done = subprocess.run(
+            [ptxas, "-arch=sm_90a", "-v", str(path), "-o", str(path.with_suffix(".cubin"))],
+            capture_output=True,
+            text=True,
+        )
+        log = done.stdout + done.stderr
+        assert done.returncode == 0, log
+        assert "C75" not in log and " 0 bytes spill stores" in log
