@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mimw.sim.ptx.errors import SimulationError
-from mimw.sim.ptx.floats import Array
 from mimw.sim.ptx.clocks import Clocks, merge
 from mimw.sim.ptx.cluster import Clusters
 from mimw.sim.ptx.engine import Engine
+from mimw.sim.ptx.errors import SimulationError
+from mimw.sim.ptx.floats import Array
 from mimw.sim.ptx.sanitizer import Sanitizer
 from mimw.sim.ptx.state import DEAD, Machine
 

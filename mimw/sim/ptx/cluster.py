@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mimw.sim.ptx.clocks import Clocks, merge
 from mimw.sim.ptx.errors import SimulationError
 from mimw.sim.ptx.floats import Array
-from mimw.sim.ptx.clocks import Clocks, merge
 from mimw.sim.ptx.state import DEAD
 
 if TYPE_CHECKING:

@@ -1,3 +1,5 @@
+# NumPy's stubs lose the dtype at every view and where.
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownMemberType=false
 """Happens-before for shared memory: vector clocks per warp, the last writer and readers of every granule, proxies.
 
 Who can touch a cluster's shared memory is numbered by `Agents`. A warp's own clock advances with each release (barrier,
@@ -10,8 +12,8 @@ before the release.
 
 A release by some lanes of a warp speaks for these lanes alone, and for what the others did before the warp's last
 bar.warp.sync (or barrier); so does a bulk store that one lane starts; what some lanes learned by a wait, the others know
-after such a sync. Else lanes of one warp are taken as ordered: only races between warps are found. A granule is as small as the narrowest shared access of the program, so that neighbours
-do not raise false alarms.
+after such a sync. Else lanes of one warp are taken as ordered: only races between warps are found. A granule is as small
+as the narrowest shared access of the program, so that neighbours do not raise false alarms.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ from mimw.sim.ptx.agents import Agents
 from mimw.sim.ptx.clocks import Clockwork
 from mimw.sim.ptx.errors import SimulationError, describe
 from mimw.sim.ptx.floats import Array
-
 
 IN_FLIGHT = 1 << 30
 
@@ -236,9 +237,7 @@ class Sanitizer(Clockwork):
         mine = g[self.write_epoch[g] == ticket]
         self.write_epoch[mine] = epoch
 
-    def _need_fenced(
-        self, rows: Array, g: Array, pc: int, what: str, verb: str, lane: int, adds: bool = False
-    ) -> None:
+    def _need_fenced(self, rows: Array, g: Array, pc: int, what: str, verb: str, lane: int, adds: bool = False) -> None:
         agent, written = self.write_agent[g], self.write_epoch[g]
         by_thread = (agent < self.agents.warps) | (agent >= self.agents.warps + self.agents.engines)
         by_thread &= agent < self.agents.static
@@ -256,20 +255,20 @@ class Sanitizer(Clockwork):
             if not bad.any():
                 continue
             at, k = (int(v) for v in np.argwhere(bad)[0])
-            other, other_pc, by = int(agent[at, k]), int(self.write_pc[g[at, k]]), int(writer[at, k])
-            if written[at, k] > max(self.clock[row][other], self.lane_clock[row, other, by] if by_thread[at, k]
-                                    and other < self.agents.warps else 0):  # fmt: skip
-                self._race(what.removeprefix("the "), row, pc, "write", other, other_pc)
-            if other == row % self.agents.warps and written[at, k] <= self.fenced[row, by]:
-                raise SimulationError(
-                    f"{what} {verb} bytes that {describe(self.insts[other_pc])} wrote in lane {by} of the same warp:"
-                    " bar.warp.sync after the fence is missing",
-                    self.insts[pc],
-                    self.warp_name(row),
-                )
-            raise SimulationError(
-                f"{what} {verb} bytes that {describe(self.insts[other_pc])} wrote through the generic proxy:"
-                " fence.proxy.async by the writing threads before the barrier is missing",
-                self.insts[pc],
-                self.warp_name(row),
-            )
+            self._unfenced(row, int(g[at, k]), pc, what, verb)
+
+    def _unfenced(self, row: int, granule: int, pc: int, what: str, verb: str) -> None:
+        """Say why an engine that warp `row` starts does not see what was written to a granule."""
+        other, by = int(self.write_agent[granule]), int(self.write_lane[granule])
+        written, other_pc = self.write_epoch[granule], int(self.write_pc[granule])
+        known = self.clock[row, other]
+        if other < self.agents.warps:
+            known = max(known, self.lane_clock[row, other, by])
+        if written > known:
+            self._race(what.removeprefix("the "), row, pc, "write", other, other_pc)
+        earlier = describe(self.insts[other_pc])
+        if other == row % self.agents.warps and written <= self.fenced[row, by]:
+            text = f"{earlier} wrote in lane {by} of the same warp: bar.warp.sync after the fence is missing"
+        else:
+            text = f"{earlier} wrote through the generic proxy: fence.proxy.async by the writing threads before the barrier is missing"
+        raise SimulationError(f"{what} {verb} bytes that {text}", self.insts[pc], self.warp_name(row))

@@ -77,7 +77,11 @@ def special_registers(m: Machine, geometry: Geometry, first: int, static: int, d
         "%total_smem_size": one * (static + dynamic), "%aggr_smem_size": one * (static + dynamic),
     }  # fmt: skip
     clusters = (grid[0] // cluster[0], grid[1] // cluster[1], grid[2] // cluster[2])
-    places = {"tid": _split(thread, block), "clusterid": _split(number, clusters), "cluster_ctaid": _split(rank, cluster)}
+    places = {
+        "tid": _split(thread, block),
+        "clusterid": _split(number, clusters),
+        "cluster_ctaid": _split(rank, cluster),
+    }
     places["ctaid"] = [a * n + b for a, b, n in zip(places["clusterid"], places["cluster_ctaid"], cluster, strict=True)]
     for name, shape in (("tid", block), ("ctaid", grid), ("clusterid", clusters), ("cluster_ctaid", cluster)):
         for axis, part, size in zip("xyz", places[name], shape, strict=True):

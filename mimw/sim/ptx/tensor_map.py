@@ -39,7 +39,18 @@ class TensorMap:
     `swizzle` is the span in bytes (0, 32, 64, 128), `fill` "zero" or "nan", `host` true while `address` is a host pointer.
     """
 
-    __slots__ = ("address", "box", "element_strides", "fill", "host", "interleave", "kind", "sizes", "strides", "swizzle")
+    __slots__ = (
+        "address",
+        "box",
+        "element_strides",
+        "fill",
+        "host",
+        "interleave",
+        "kind",
+        "sizes",
+        "strides",
+        "swizzle",
+    )
 
     def __init__(
         self, kind: int, address: int, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int],
@@ -168,7 +179,9 @@ def is_map(data: bytes) -> bool:
 def decode(data: bytes) -> TensorMap:
     """The fields of 128 bytes; `SimulationError` when they are no map."""
     if not is_map(data):
-        raise SimulationError("the bytes at the tensor-map operand are no tensor map (sim.ptx.tensor_map.encode makes them)")
+        raise SimulationError(
+            "the bytes at the tensor-map operand are no tensor map (sim.ptx.tensor_map.encode makes them)"
+        )
     _, kind, rank, interleave, swizzle, fill, host, _, _, address, *rest = struct.unpack_from(_FORMAT, data)
     if kind >= len(KINDS) or not 1 <= rank <= 5 or swizzle not in SPANS:
         raise SimulationError("the tensor map holds an element type, rank or swizzle that the simulator does not know")

@@ -42,7 +42,9 @@ def _window(t: TensorMap, coords: Sequence[int]) -> list[tuple[int, int, int]] |
     return out
 
 
-def _view(world: GlobalMemory, t: TensorMap, coords: Sequence[int], window: list[tuple[int, int, int]], store: bool) -> Any:
+def _view(
+    world: GlobalMemory, t: TensorMap, coords: Sequence[int], window: list[tuple[int, int, int]], store: bool
+) -> Any:
     """The part of a tensor in global memory that a box covers, outermost dimension first, and bytes of an element last."""
     strides = (t.item_bytes, *t.strides)
     address = t.address

@@ -36,7 +36,8 @@ def read_map(s: Sim, warp: int, lane: int, at: int) -> TensorMap:
     region = s.world.find(at)
     if region is None or at + SIZE > region.base + region.size:
         raise SimulationError(
-            f"tensor map at {at:#x}, outside every global allocation: {s.world.nearest(at)}", where=s.m.thread(warp, lane)
+            f"tensor map at {at:#x}, outside every global allocation: {s.world.nearest(at)}",
+            where=s.m.thread(warp, lane),
         )
     seen = s.map_acquires.get((warp // s.m.warps_per_cta, at), 0)
     if s.map_edits.get(at, 0) > seen:

@@ -55,7 +55,10 @@ def barrier_of(s: Sim, warp: int, cta: int, offset: int, touches: bool = True) -
     found = s.mbarriers.get((cta, offset))
     if found is None:
         raise SimulationError(f"the mbarrier at {offset:#x} was not initialised", where=s.m.warp_name(warp))
-    if s.san is not None and found.init_epoch > s.san.known_by(slice(warp, warp + 1))[found.init_warp % s.san.agents.warps]:
+    if (
+        s.san is not None
+        and found.init_epoch > s.san.known_by(slice(warp, warp + 1))[found.init_warp % s.san.agents.warps]
+    ):
         raise SimulationError(
             f"the mbarrier at {offset:#x} is used without a barrier after its mbarrier.init by"
             f" {s.m.warp_name(found.init_warp)}",
@@ -136,7 +139,7 @@ def _arrive(s: Sim, inst: Inst, mods: list[str]) -> Plain:
     addr = address(s, rest[0])
     extra = s.m.rd(rest[1], "u32") if len(rest) > 1 else None
     put = s.m.wr(inst.operands[0], "b64") if has_result and isinstance(inst.operands[0], Reg) else None
-    remote = "shared::cluster" in mods or "shared" not in mods and "shared::cta" not in mods
+    remote = "shared::cluster" in mods or ("shared" not in mods and "shared::cta" not in mods)
 
     def run(x: Ctx) -> None:
         amounts = x.full(extra(x)) if extra is not None else np.full((x.n, 32), 0 if expects else 1)

@@ -10,7 +10,7 @@ from mimw.sim.ptx.errors import SimulationError
 from mimw.sim.ptx.floats import Array
 from mimw.sim.ptx.ops.access import ASYNC_STORES, address, items_of, vector_of
 from mimw.sim.ptx.ops.atomic import combine_of
-from mimw.sim.ptx.ops.bulk import Landing
+from mimw.sim.ptx.ops.bulk_load import Landing
 from mimw.sim.ptx.ops.maps import threads_of
 from mimw.sim.ptx.ops.mbarrier import barrier_of
 from mimw.sim.ptx.registry import Plain, not_yet
@@ -40,7 +40,9 @@ def _async_store(s: Sim, inst: Inst, mods: list[str]) -> Plain:
             if cta in s.clusters.exited:
                 s.clusters.touch(cta, 0, 0, s.pc)
             bar = barrier_of(s, warp, cta, bar_offset, touches=False)
-            landing = Landing(s, warp, lane, cta, np.array([offset]), total, bar, "the asynchronous store", reduces, False)
+            landing = Landing(
+                s, warp, lane, cta, np.array([offset]), total, bar, "the asynchronous store", reduces, False
+            )
             start = cta * s.mem.stride + offset
             new = np.array([value[row, lane] for value in values])
 
