@@ -57,6 +57,7 @@ class Launch:
     context: int
     attributes: list[tuple[str, Any]]
     offsets: list[int]
+    first: int  # address of the first parameter, while the call ran
 
 
 class FakeDriver:
@@ -277,6 +278,7 @@ class FakeDriver:
             self.packed.append(ctypes.string_at(addresses[0], self.buffer_bytes) if addresses else b"")
             fields = {"grid": grid, "threads": threads, "shared": shared, "stream": stream, "params": params}
             fields["offsets"] = [address - addresses[0] for address in addresses]
+            fields["first"] = addresses[0] if addresses else 0
             self.launches.append(Launch(**fields, context=self.stack[-1], attributes=attributes))
         return (status,)
 
