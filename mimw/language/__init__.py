@@ -6,7 +6,7 @@ And of TLX for tasks, barriers and asynchronous copies. Grouped by family: `core
 listed in `not_yet`: using one is an error at the user's line.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mimw.language import core as _core
 from mimw.language import warp_spec
@@ -82,7 +82,6 @@ from mimw.language.control import (
 )
 from mimw.language.core import (
     bfloat16,
-    constexpr,
     dtype,
     float8_e4m3fn,
     float8_e5m2,
@@ -188,6 +187,12 @@ tensor = _core.tensor
 def __getattr__(name: str) -> Any:
     return _find(name)
 
+
+if TYPE_CHECKING:
+    # To checkers a constexpr parameter or local is whatever value it stands for.
+    from typing import Any as constexpr
+else:
+    from mimw.language.core import constexpr
 
 __all__ = [
     "PropagateNan",

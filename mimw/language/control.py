@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from mimw.ir.builder import current_builder
 from mimw.ir.core import Value
@@ -42,6 +43,10 @@ class range:
 
     __slots__ = ("num_stages", "start", "step", "stop", "unroll")
 
+    if TYPE_CHECKING:  # for checkers of kernel code: the frontend reads the object itself
+
+        def __iter__(self) -> Iterator[Any]: ...
+
     def __init__(
         self,
         arg1: Any,
@@ -70,6 +75,10 @@ class static_range:
     """``for i in ml.static_range(start, stop, step)``: unrolled at compile time; all three are constants."""
 
     __slots__ = ("values",)
+
+    if TYPE_CHECKING:  # for checkers of kernel code: the frontend reads the object itself
+
+        def __iter__(self) -> Iterator[Any]: ...
 
     def __init__(self, arg1: Any, arg2: Any = None, step: Any = None) -> None:
         start = 0 if arg2 is None else const_int(arg1, "static_range: start")

@@ -18,7 +18,7 @@ A task has a position of its own at each end; it starts at the first slot. The f
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mimw.ir.builder import current_builder
 from mimw.ir.types import I32
@@ -181,6 +181,11 @@ class pipeline_end(traced):
     """What `produce` and `consume` give: for `with` only."""
 
     __slots__ = ("pipe", "producer", "slot")
+
+    if TYPE_CHECKING:  # for checkers of kernel code: the frontend opens the region itself
+
+        def __enter__(self) -> pipeline_slot: ...
+        def __exit__(self, *_: object) -> None: ...
 
     def __init__(self, pipe: pipeline, producer: bool) -> None:
         self.pipe = pipe

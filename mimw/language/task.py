@@ -11,7 +11,7 @@ What stands outside runs on the default task's warps. The objects here only hold
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mimw.ir.builder import current_builder
 from mimw.language.core import const_bool, const_int, const_str, explain, is_tuple, unwrap
@@ -29,6 +29,11 @@ class async_tasks(traced):
     """
 
     __slots__ = ()
+
+    if TYPE_CHECKING:  # for checkers of kernel code: the frontend opens the region itself
+
+        def __enter__(self) -> None: ...
+        def __exit__(self, *_: object) -> None: ...
 
     def __init__(
         self,
@@ -52,6 +57,11 @@ class async_task(traced):
     """
 
     __slots__ = ("is_default", "name", "num_regs", "num_warps", "replicate", "start_warp")
+
+    if TYPE_CHECKING:  # for checkers of kernel code: the frontend opens the region itself
+
+        def __enter__(self) -> None: ...
+        def __exit__(self, *_: object) -> None: ...
 
     def __init__(
         self,
