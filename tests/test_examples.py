@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from mimw.runtime.launch import CompiledKernel
+from mimw.runtime.tensor_descriptor import TensorDescriptor
 from mimw.sim.ptx.run import run_ptx
+from tests.test_descriptor_arguments import simulated_map
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NAMES = sorted(p.name for p in EXAMPLES.glob("*.py"))
@@ -49,7 +51,9 @@ def clean(kernel: CompiledKernel) -> CompiledKernel:
 def in_simulator(kernel: CompiledKernel, grid: tuple[int, ...], args: list[Any]) -> None:
     text = clean(kernel).asm["ptx"]
     assert isinstance(text, str)
-    run_ptx(text, None, (*grid, 1, 1)[:3], args, shared_bytes=kernel.metadata.shared_bytes)
+    records = iter(kernel.metadata.extra.get("descriptors", ()))
+    passed = [simulated_map(x, next(records)) if isinstance(x, TensorDescriptor) else x for x in args]
+    run_ptx(text, None, (*grid, 1, 1)[:3], passed, shared_bytes=kernel.metadata.shared_bytes)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -94,6 +98,68 @@ def test_matmul_text(target: str, dtype: str, name: str) -> None:
     assert error.max() < (2**-9 if dtype == "f32" else 2**-20)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("width", [65, 336])
+def test_sums_by_threads_text(target: str, width: int) -> None:
+    integer = "i32:16" if width % 16 == 0 else "i32"
+    types = ["*f32:16", "*f32:16", "i32", integer, integer]
+    kernel = load("04_async_copy.py").sums_by_threads.compile(types, {"BM": 32, "BN": 64, "STAGES": 3}, target=target)
+    x, out = numbers((50, width), "float32"), np.full(50, np.nan, np.float32)
+    in_simulator(kernel, (2,), [x, out, 50, width, width])
+    np.testing.assert_array_equal(out, x.sum(axis=1))
+
+
+@pytest.mark.parametrize("width", [64, 336])
+def test_sums_by_tma_text(width: int) -> None:
+    types = ["tensor_desc<32x64xf32>", "*f32:16", "i32", "i32"]
+    kernel = load("04_async_copy.py").sums_by_tma.compile(types, {"BM": 32, "BN": 64, "STAGES": 3}, target="sm_90a")
+    x, out = numbers((50, width), "float32"), np.full(50, np.nan, np.float32)
+    in_simulator(kernel, (2,), [TensorDescriptor.from_tensor(x, [32, 64]), out, 50, width])
+    np.testing.assert_array_equal(out, x.sum(axis=1))
+
+
+def test_gather_text() -> None:
+    types = ["*f32:16", "*i32:16", "*f32:16", "i32"]
+    kernel = load("04_async_copy.py").gather.compile(types, {"D": 96, "ROWS": 4}, target="sm_90a")
+    table, index = numbers((50, 96), "float32"), np.random.default_rng(0).integers(0, 50, 30).astype(np.int32)
+    out = np.zeros((30, 96), np.float32)
+    in_simulator(kernel, (8,), [table, index, out, 30])
+    np.testing.assert_array_equal(out, table[index])
+
+
+MATMULS: list[tuple[str, str, dict[str, Any]]] = [
+    ("05_warp_specialized_matmul.py", "with_pipeline", {}),
+    ("05_warp_specialized_matmul.py", "with_barriers", {}),
+    ("06_pingpong_matmul.py", "matmul_kernel", {}),
+    ("07_cluster_multicast.py", "matmul_kernel", {"ctas_per_cga": (2, 1, 1)}),
+]
+
+
+@pytest.mark.parametrize(("name", "kernel", "options"), MATMULS, ids=[f"{n[:2]}-{k}" for n, k, _ in MATMULS])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_matmuls_of_tasks_text(name: str, kernel: str, options: dict[str, Any], dtype: str) -> None:
+    example = load(name)
+    m, n, k = 136, 136, 392  # seven steps through four slots, edges everywhere
+    a, b = numbers((m, k), dtype), numbers((k, n), dtype)
+    c = np.full((m, n), np.nan, a.dtype)
+    programs = {"programs": 2} if name.startswith("06") else {}
+    grid, args = example.plan(a, b, c, **programs, **example.CONSTANTS)
+    types = [describe(x) if isinstance(x, TensorDescriptor) else "i32" for x in args]
+    compiled = getattr(example, kernel).compile(types, example.CONSTANTS, target="sm_90a", **options)
+    in_simulator(compiled, grid, args)
+    np.testing.assert_array_equal(c, (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype))
+
+
+def numbers(shape: tuple[int, ...], dtype: str) -> Any:
+    """Small integers: their sums of products are exact."""
+    element = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    return np.random.default_rng(sum(shape)).integers(-4, 5, shape).astype(element)
+
+
+def describe(d: TensorDescriptor) -> str:
+    return f"tensor_desc<{'x'.join(map(str, d.block_shape))}x{d.dtype}>"
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_on_a_gpu(dtype: str) -> None:
@@ -115,3 +181,33 @@ def test_on_a_gpu(dtype: str) -> None:
             bound = left.double().abs() @ right.double().abs()
             tolerance = 2**-9 if dtype == "float32" else 2**-18
             assert ((c.double() - left.double() @ right.double()).abs() <= tolerance * bound + 1e-30).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_async_copies_on_a_gpu(dtype: str) -> None:
+    torch: Any = importlib.import_module("torch")
+    example, kind = load("04_async_copy.py"), getattr(torch, dtype)
+    for shape, by_tma in (((100, 333), False), ((1000, 336), False), ((100, 336), True), ((1000, 64), True)):
+        if dtype == "float16" and shape[1] % 2:
+            continue  # cp.async copies 4 bytes or more
+        x = torch.randint(-4, 5, shape, device="cuda").to(kind)
+        out = example.row_sums(x, torch.full((shape[0],), float("nan"), device="cuda"), by_tma)
+        assert torch.equal(out, x.float().sum(dim=1)), (shape, by_tma)
+    table = torch.randn(500, 96, device="cuda").to(kind)
+    index = torch.randint(0, 500, (777,), device="cuda", dtype=torch.int32)
+    out = example.take_rows(table, index, torch.zeros(777, 96, device="cuda", dtype=kind))
+    assert torch.equal(out, table[index.long()])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "kernel", "options"), MATMULS, ids=[f"{n[:2]}-{k}" for n, k, _ in MATMULS])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_matmuls_of_tasks_on_a_gpu(name: str, kernel: str, options: dict[str, Any], dtype: str) -> None:
+    torch: Any = importlib.import_module("torch")
+    example, kind = load(name), getattr(torch, dtype)
+    chosen = {"kernel": example.with_barriers} if kernel == "with_barriers" else {}
+    for m, n, k in ((128, 128, 64), (136, 136, 392), (2000, 1000, 1024), (512, 256, 8)):
+        a, b = (torch.randint(-4, 5, s, device="cuda").to(kind) for s in ((m, k), (k, n)))
+        c = example.matmul(a, b, torch.full((m, n), float("nan"), device="cuda", dtype=kind), **chosen)
+        assert torch.equal(c, (a.double() @ b.double()).to(kind)), (m, n, k)
