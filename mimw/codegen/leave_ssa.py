@@ -27,7 +27,7 @@ from mimw.codegen.machine import (
     Vec,
     operand_regs,
 )
-from mimw.diagnostics import InternalError, Loc
+from mimw.diagnostics import UNKNOWN, CompilationError, InternalError, Loc
 
 
 class Flow:
@@ -63,7 +63,8 @@ class Flow:
 
 
 def leave_ssa(fn: Function, flow: Flow | None = None) -> FlatFunction:
-    """The flat form of `fn`; `InternalError` when `fn` is no valid SSA, or an accumulator would have to be copied."""
+    """The flat form of `fn`. `InternalError` when `fn` is no valid SSA or a product's accumulator would have to be copied;
+    `CompilationError` when a loop carries accumulators in flight into each other's registers."""
     flow = flow or Flow()
     return _Emitter(fn, Coalescing(fn, flow.bears_copies), flow).run()
 
@@ -201,10 +202,12 @@ class _Emitter:
             if not back or not isinstance(value, Reg) or value in self.settled:
                 pass
             elif s.find(s.number[value]) in s.accumulators:
-                raise InternalError(
-                    f"the loop carries the accumulator {value!r} into the register of another ({param!r}): "
-                    "unroll the loop by the order of the permutation",
-                    s.term(block).loc,
+                raise CompilationError(
+                    "accumulator-permutation",
+                    "this loop carries an accumulator that async_dot still writes into the place of another: registers in flight cannot move",
+                    s.term(block).loc or UNKNOWN,
+                    hint="write out as many trips in the loop's body as bring each accumulator back to its own name, "
+                    "or let ml.async_dot_wait(0, ...) finish the products before the names change",
                 )
             copies.append((dst, src))
         return copies

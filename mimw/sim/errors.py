@@ -1,4 +1,4 @@
-"""What the tile simulator says of a program that does what no program may.
+"""What a simulator says of a program that does what no program may; the PTX simulator's error is a kind of this one.
 
 Imports nothing but the shape of messages.
 """

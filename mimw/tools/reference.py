@@ -19,6 +19,7 @@ from mimw.ir.types import DType
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 OTHER_CODES: dict[str, str] = {
+    "accumulator-permutation": "A loop carries accumulators in flight into the places of each other.",
     "autotune": "Autotuning is asked for what it cannot do, or no configuration fits.",
     "barrier-arrivals": "More arrivals come on an mbarrier in one phase than it counts.",
     "barrier-bytes": "The bytes that an mbarrier expects are not those that the copies on it bring.",

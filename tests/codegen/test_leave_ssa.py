@@ -28,7 +28,7 @@ from mimw.codegen.ptx.isa import resolve
 from mimw.codegen.ptx.module import PtxModule
 from mimw.codegen.ptx.parser import parse
 from mimw.codegen.ptx.printer import print_module
-from mimw.diagnostics import InternalError, Loc
+from mimw.diagnostics import CompilationError, InternalError, Loc
 
 LOC = Loc("kernel.py", 7, 5)
 
@@ -206,8 +206,11 @@ def test_tied_accumulators_in_a_loop_are_never_moved() -> None:
 
 
 def test_carried_permutation_in_flight_is_refused() -> None:
-    with pytest.raises(InternalError, match=r"kernel.py:7:5: .*carries the accumulator"):
+    with pytest.raises(
+        CompilationError, match=r"kernel.py:7:5: error\[accumulator-permutation\]: this loop carries"
+    ) as caught:
         leave_ssa(accumulating_loop(swap=True, pending=1))
+    assert "write out as many trips" in str(caught.value)
 
 
 def test_carried_permutation_of_settled_accumulators_is_copied() -> None:
