@@ -8,7 +8,9 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from enum import Enum
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import mimw.language as ml
@@ -23,9 +25,17 @@ OTHER_CODES: dict[str, str] = {
     "autotune": "Autotuning is asked for what it cannot do, or no configuration fits.",
     "barrier-arrivals": "More arrivals come on an mbarrier in one phase than it counts.",
     "barrier-bytes": "The bytes that an mbarrier expects are not those that the copies on it bring.",
+    "barrier-count": "The simulator: an mbarrier counts, or gets at once, more arrivals than the hardware can.",
     "barrier-never-arrived": "A wait for an mbarrier on which nothing ever arrives.",
+    "barrier-out-of-range": "The simulator: an index outside of an array of barriers.",
+    "barrier-overrun": "The simulator: one arrival more than a phase of an mbarrier counts.",
     "bench": "A measurement is asked for what it cannot do.",
+    "bulk-size": "The simulator: a bulk copy of a size that is no multiple of 16 bytes, or that does not fit its buffer.",
+    "cluster-rank": "The simulator: a CTA rank outside of the cluster.",
     "deadlock": "The tasks wait for barriers that never complete; the text says who waits for what.",
+    "descriptor": "The simulator: a tensor descriptor of what TMA cannot copy.",
+    "device-assert": "The simulator: the condition of a `device_assert` is false.",
+    "index-out-of-range": "The simulator: an index of a gather or scatter outside of the buffer.",
     "inspect-file": "`mimw inspect` is not told a file and a kernel.",
     "inspect-kernel": "The file has no kernel of that name.",
     "inspect-signature": "The signature has more entries than the kernel has parameters.",
@@ -48,15 +58,34 @@ OTHER_CODES: dict[str, str] = {
     "launch-target": "The code's target does not run on the device, or is unknown.",
     "launch-threads": "The kernel needs too many registers for that many threads.",
     "layout-conflict": "No layout of a buffer in shared memory serves all its uses.",
+    "livelock": "The simulator: the program polls memory that nobody changes any more.",
+    "local-slice": "A slice of a buffer starts where the hardware cannot.",
+    "matmul": "`matmul` is asked for what it cannot do.",
+    "misaligned": "The simulator: an access at an address that is no multiple of its size, or a bulk copy at no multiple of 16.",
+    "multicast-mask": "The simulator: a multicast to CTAs that the cluster does not have.",
     "named-barrier": "A named barrier's number or thread count is impossible, or there are too many of them.",
+    "named-barrier-count": "The simulator: threads come to a named barrier in numbers that the hardware does not take, or that disagree.",
+    "named-barrier-id": "The simulator: a named barrier whose number does not exist.",
     "no-disassembler": "SASS is asked for and no disassembler is here.",
+    "out-of-bounds": "The simulator: an access outside of every array.",
     "outside-kernel": "A language function is called outside of a kernel.",
+    "ptx-fault": "The PTX simulator: the text does what the ISA does not allow; the message names the instruction and the threads.",
+    "race": "The simulator: two tasks access one place and nothing orders them.",
+    "read-before-wait": "The simulator: a buffer is read while an asynchronous operation still writes it.",
+    "read-only": "The simulator: a store into memory that is read-only.",
     "registers": "The tasks ask for more registers than the CTA has.",
+    "reinterpret": "The simulator: a view of other shape or type of a buffer that is not contiguous.",
+    "remote-barrier": "The simulator: a copy counts on the barrier of a CTA other than the one that it goes to.",
+    "remote-copy": "A copy between CTAs of a size that is no multiple of 16 bytes.",
     "shared-memory": "The kernel's buffers need more shared memory than the target has.",
+    "slice-out-of-range": "The simulator: a slice outside of its buffer.",
+    "slot-out-of-range": "The simulator: an index outside of a ring of buffers.",
     "tensor-descriptor": "TMA cannot copy the tensor or the blocks that a descriptor describes.",
-    "tma-block": "TMA cannot copy a block of this shape, or from how it lies in shared memory.",
     "tile-too-large": "A tile takes more registers a thread than any machine has.",
+    "tma-block": "TMA cannot copy a block of this shape, or from how it lies in shared memory.",
     "unsupported": "The target cannot do this; the text says why.",
+    "write-before-wait": "The simulator: a buffer is written while an asynchronous operation still uses it.",
+    "zero-step": "The simulator: a loop whose step is zero.",
 }
 """Codes that are raised outside of language and frontend."""
 
@@ -82,14 +111,27 @@ def language_reference() -> str:
 def _language_entry(name: str, value: Any) -> list[str]:
     if isinstance(value, DType):
         return [f"- `ml.{name}`: the type {value.name}, {value.bits} bits."]
-    text = inspect.getdoc(value) or ""
-    try:
-        signature = str(inspect.signature(value))
-    except (TypeError, ValueError):
-        signature = ""
-    signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)  # postponed annotations are strings
-    signature = re.sub(r"<([\w.]+): \w+>", r"\1", signature)  # members of enums
-    return [f"- `ml.{name}{signature}`: {_one_paragraph(text)}"]
+    text = _one_paragraph(inspect.getdoc(value) or "")
+    if isinstance(value, ModuleType):
+        return [f"- `ml.{name}`, a module: {text}"]
+    if isinstance(value, type) and issubclass(value, Enum):
+        return [f"- `ml.{name}`: {text} One of {', '.join(f'`{member.name}`' for member in value)}."]
+    return [f"- `ml.{name}{_signature(value)}`: {text}"]
+
+
+_HANDLES = (ml.tensor, ml.buffered_tensor, ml.mbarrier, ml.tensor_descriptor)
+"""Classes that a kernel names in annotations and never calls: functions of the language make them."""
+
+
+def _signature(value: Any) -> str:
+    """How a name is called: annotations as they are written, defaults as a kernel would write them."""
+    if value in _HANDLES:
+        return ""
+    text = str(inspect.signature(value))
+    if isinstance(value, type):
+        text = text.removesuffix(" -> None").removesuffix(" -> 'None'")  # what __init__ gives, not the call
+    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)  # postponed annotations are strings
+    return re.sub(r"<([\w.]+): [^>]+>", r"\1", text)  # members of enums
 
 
 def _one_paragraph(text: str) -> str:
