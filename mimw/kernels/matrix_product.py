@@ -1,0 +1,129 @@
+# pyright: basic
+"""`matmul`: the product of two matrices by the kernels of `gemm`, with a configuration chosen by shape.
+
+Owns: what operands it takes, and the plans it keeps: by shapes, strides, types and alignment, so that a call costs little more than its
+launch. Assumes arrays that `describe` knows: CUDA arrays run on their device, host arrays in the tile simulator.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from mimw.diagnostics import LaunchError
+from mimw.kernels.gemm_config import GemmConfig
+from mimw.kernels.gemm_plan import Epilogue, PlainPlan, TmaPlan, plan_for
+from mimw.runtime.arrays import ArrayInfo, describe
+from mimw.runtime.launch_errors import caller_loc
+from mimw.runtime.tensor_descriptor import ALIGNMENT, TensorDescriptor
+
+ACTIVATIONS = (None, "relu", "gelu", "gelu_tanh", "silu")
+OPERANDS = ("bf16", "f16", "f8e4m3", "f8e5m2")
+RESULTS = ("bf16", "f16", "f32")
+_HOST_NAMES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
+_PLANS: dict[tuple[Any, ...], TmaPlan | PlainPlan] = {}
+_PLANS_KEPT = 4096
+
+
+def matmul(
+    a: Any, b: Any, out: Any = None, *, bias: Any = None, activation: str | None = None, scale: float | None = None,
+    out_dtype: Any = None, config: GemmConfig | None = None, stream: Any = None,
+) -> Any:  # fmt: skip
+    """activation(scale * (a @ b) + bias) for a: [M, K], b: [K, N], bias: [N]; gives `out`: [M, N], new unless given.
+
+    a and b are of one type: bf16, fp16, fp8 e4m3 or e5m2; sums are f32, rounded once to the result's type: `out`'s, else `out_dtype`
+    (a dtype of the arrays' own library), else a's, bf16 for fp8. activation is None, "relu", "gelu", "gelu_tanh" or "silu". Any extents (0 too)
+    and strides: TMA copies operands that are dense along one dimension and aligned to 16 bytes, fp8 ones along K; others go through plain pointers,
+    more slowly. `config` overrides the choice by shape and is for operands that TMA takes. The result is the same, bit for bit, in every run.
+    fp8 sums keep what the tensor core's fast accumulation keeps. `LaunchError` for what does not fit.
+    """
+    left, right = _matrix(a, "a"), _matrix(b, "b")
+    M, N = left.shape[0], right.shape[1]
+    _check_operands(left, right, activation, scale)
+    if out is None:
+        out = _empty(a, M, N, left.dtype, out_dtype)
+    result = _matrix(out, "out")
+    _check_result(result, M, N, bias, left)
+    if M == 0 or N == 0:
+        return out
+    plan = _plan(left, right, result, config)
+    plan.run(a, b, out, Epilogue(bias, None if scale is None else float(scale), activation, stream))
+    return out
+
+
+def _plan(a: ArrayInfo, b: ArrayInfo, out: ArrayInfo, config: GemmConfig | None) -> TmaPlan | PlainPlan:
+    """The plan for these operands: a kept one, or a new one."""
+    shape = (*a.shape, b.shape[1], *a.strides, *b.strides, *out.strides)
+    key = (a.dtype, out.dtype, a.device, config, _aligned(a, b, out), *shape)
+    plan = _PLANS.get(key)
+    if plan is None:
+        plan = plan_for(a, b, out, config)
+        if config is not None and a.shape[1] > 0 and isinstance(plan, PlainPlan):
+            _refuse(f"cannot run {config!r}: TMA cannot copy these operands", "leave config out")
+        if len(_PLANS) >= _PLANS_KEPT:
+            _PLANS.clear()
+        _PLANS[key] = plan
+    return plan
+
+
+def _aligned(*arrays: ArrayInfo) -> tuple[bool, ...]:
+    return tuple(x.ptr % ALIGNMENT == 0 for x in arrays)
+
+
+def _matrix(x: Any, name: str) -> ArrayInfo:
+    try:
+        info = describe(x)
+    except (TypeError, RuntimeError, BufferError) as error:
+        _refuse(f"cannot take {name}: {error}")
+    if not isinstance(info, ArrayInfo) or isinstance(x, TensorDescriptor):
+        _refuse(f"takes arrays; {name} is a {type(x).__name__}")
+    if len(info.shape) != 2:
+        _refuse(f"takes matrices; {name} has the shape {list(info.shape)}")
+    return info
+
+
+def _check_operands(a: ArrayInfo, b: ArrayInfo, activation: str | None, scale: float | None) -> None:
+    if a.dtype != b.dtype or a.dtype not in OPERANDS:
+        _refuse(f"takes a and b of one type, {', '.join(OPERANDS)}; they are {a.dtype} and {b.dtype}")
+    if a.shape[1] != b.shape[0]:
+        _refuse(f"cannot multiply {list(a.shape)} by {list(b.shape)}: {a.shape[1]} columns meet {b.shape[0]} rows")
+    if activation not in ACTIVATIONS:
+        _refuse(f"knows the activations {', '.join(repr(name) for name in ACTIVATIONS)}; it was given {activation!r}")
+    if scale is not None and not isinstance(scale, (int, float)):
+        _refuse(f"takes a number as scale, not a {type(scale).__name__}")
+    if (a.kind, a.device) != (b.kind, b.device):
+        _refuse("takes a and b of one device")
+
+
+def _check_result(out: ArrayInfo, M: int, N: int, bias: Any, a: ArrayInfo) -> None:
+    if out.shape != (M, N):
+        _refuse(f"makes a result of shape [{M}, {N}]; out has the shape {list(out.shape)}")
+    if out.dtype not in RESULTS:
+        _refuse(f"makes {', '.join(RESULTS)}; out is {out.dtype}")
+    if (out.kind, out.device) != (a.kind, a.device):
+        _refuse("takes an out that lies where a does")
+    if bias is None:
+        return
+    info = describe(bias)
+    if not isinstance(info, ArrayInfo) or info.shape != (N,) or (info.strides != (1,) and N > 1):
+        _refuse(f"takes a dense bias of shape [{N}]")
+    if (info.kind, info.device) != (a.kind, a.device) or info.dtype not in RESULTS:
+        _refuse(f"takes a bias of {', '.join(RESULTS)} that lies where a does")
+
+
+def _empty(a: Any, M: int, N: int, dtype: str, asked: Any) -> Any:
+    """A new result beside a, of the type asked for or of a's (bf16 for fp8)."""
+    name = _HOST_NAMES.get(dtype, "bfloat16")
+    if hasattr(a, "new_empty"):
+        import torch  # pyright: ignore[reportMissingImports]
+
+        return a.new_empty((M, N), dtype=getattr(torch, name) if asked is None else asked)
+    if describe(a).kind == "cuda":
+        _refuse("makes results for torch tensors and NumPy arrays only", "give out=")
+    import ml_dtypes
+    import numpy as np
+
+    return np.empty((M, N), asked if asked is not None else ml_dtypes.bfloat16 if name == "bfloat16" else name)
+
+
+def _refuse(text: str, hint: str | None = None) -> NoReturn:
+    raise LaunchError("matmul", f"matmul {text}", caller_loc(), hint=hint)
