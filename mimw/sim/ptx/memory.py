@@ -19,14 +19,12 @@ import numpy as np
 
 from mimw.sim.ptx.errors import SimulationError
 from mimw.sim.ptx.floats import Array
-from mimw.sim.ptx.state import UNSIGNED, Ctx, Machine
+from mimw.sim.ptx.state import RANK_SHIFT, UNSIGNED, Ctx, Machine
 
 GLOBAL_BASE = 0x7F2000000000
 SHARED_WINDOW = 0x7E0000000000
 LOCAL_WINDOW = 0x7D0000000000
 WINDOW_SIZE = 1 << 32
-# A .shared::cluster address: the CTA's rank plus one above these bits, 0 for the executing CTA itself.
-RANK_SHIFT = 24
 # sm_90 keeps the first KiB of shared memory for the system: address 0 is never the program's.
 SHARED_START = 1024
 _GAP = 4096
@@ -191,12 +189,12 @@ class Memory:
         value = address - SHARED_WINDOW if SHARED_WINDOW <= address < SHARED_WINDOW + WINDOW_SIZE else address
         rank, offset = value >> RANK_SHIFT, value & ((1 << RANK_SHIFT) - 1)
         cta = warp // self.m.warps_per_cta
-        if value < 0 or rank > self.m.cluster or not SHARED_START <= offset <= self.shared_end - total:
+        if value < 0 or rank >= self.m.cluster or not SHARED_START <= offset <= self.shared_end - total:
             text = f"the CTA's shared memory is {SHARED_START:#x}..{self.shared_end:#x}"
             raise SimulationError(f"{total} bytes at {address:#x} are outside shared memory: {text}")
         if offset % align:
             raise SimulationError(f"shared address {offset:#x} is no multiple of {align}")
-        return (cta // self.m.cluster * self.m.cluster + rank - 1 if rank else cta), offset
+        return cta // self.m.cluster * self.m.cluster + rank, offset
 
     def _locate_generic(self, x: Ctx, access: Access, flat: Array, total: int, store: bool) -> None:
         shared = (flat >= SHARED_WINDOW) & (flat < SHARED_WINDOW + WINDOW_SIZE)
@@ -219,12 +217,14 @@ class Memory:
             rows = access.rows if positions is None else access.rows[positions]
             cta = self.m.cta_of[rows]
             bad = np.zeros(len(flat), np.bool_)
-            if space == "cluster" and (flat >> RANK_SHIFT).any():
+            if self.m.cluster > 1:
                 rank, own = flat >> RANK_SHIFT, cta
-                bad = rank > self.m.cluster
-                cta = np.where(rank > 0, own // self.m.cluster * self.m.cluster + rank - 1, own)
+                bad = rank >= self.m.cluster
+                cta = own // self.m.cluster * self.m.cluster + rank
                 flat = flat & ((1 << RANK_SHIFT) - 1)
                 far = cta != own
+                if space == "shared":
+                    bad = bad | far
                 access.remote = sorted({*zip(rows[far].tolist(), cta[far].tolist(), strict=True)})
             bad = bad | (flat < SHARED_START) | (flat + total > self.shared_end)
             if bad.any():

@@ -113,6 +113,7 @@ class _Launch:
     ) -> None:
         self.fn, self.geometry, self.world, self.dynamic = fn, geometry, world, dynamic
         self.symbols: dict[str, int] = {}
+        self.shared_symbols: set[str] = set()
         self.params: dict[str, bytes] = {}
         self.races = races
         self.local_bytes = 0
@@ -131,6 +132,7 @@ class _Launch:
                 continue
             at = -(-at // max(align, 1)) * max(align, 1)
             self.symbols[name] = at
+            self.shared_symbols.add(name)
             at += size
         self.static_end = at
         for name, align, size in self.fn.local:
@@ -217,7 +219,7 @@ class _Launch:
 
     def _prepare(self, ctas: int, first: int, threads: int, granule: int) -> Sim:
         m = Machine(self.fn, ctas, threads, self.geometry.cluster_size)
-        m.symbols = self.symbols
+        m.symbols, m.shared_symbols = self.symbols, self.shared_symbols
         m.specials = special_registers(m, self.geometry, first, self.static_end - SHARED_START, self.dynamic)
         mem = Memory(m, self.world, self.static_end - SHARED_START + self.dynamic, self.local_bytes)
         san = None

@@ -52,6 +52,10 @@ def dtype_of(kind: str) -> Any:
     return _SIGNED[size] if kind[0] == "s" and kind != "s16x2" else UNSIGNED[size]
 
 
+# Above these bits a shared address of a cluster carries the rank of the CTA that it belongs to.
+RANK_SHIFT = 24
+
+
 class Ctx:
     """Who executes: warps (row indices, also as `sel` and as the bit set `bits`), and the lanes, None for all."""
 
@@ -92,6 +96,7 @@ class Machine:
         self.cta_of: Array = np.arange(self.warps) // self.warps_per_cta
         self.specials: dict[str, Array] = {}
         self.symbols: dict[str, int] = {}
+        self.shared_symbols: set[str] = set()
         self.slots: dict[int, tuple[Array, int]] = {}
         self.names: list[str] = []
         self.owners: dict[int, str] = {}
@@ -175,7 +180,15 @@ class Machine:
         if isinstance(op, Special):
             return self._rd_special(op.name, kind)
         value = constant(self, op, kind)
+        if isinstance(op, Symbol) and self.cluster > 1 and op.name in self.shared_symbols:
+            return self._rd_own_shared(value)
         return lambda x: value
+
+    def _rd_own_shared(self, offset: Array) -> Getter:
+        """In a cluster a CTA's own shared addresses carry its rank, as `mapa` gives them (read on an H200)."""
+        rank = np.arange(self.warps) // self.warps_per_cta % self.cluster
+        table = (offset + (rank.astype(offset.dtype)[:, None] << offset.dtype.type(RANK_SHIFT))).astype(offset.dtype)
+        return lambda x: table[x.warps]
 
     def _rd_special(self, name: str, kind: str) -> Getter:
         if name not in self.specials:

@@ -28,6 +28,8 @@ def rounds(address: Array) -> Iterator[Array]:
 @executes("atomic.rmw")
 def _rmw(m: Machine, op: AtomicRmwOp) -> None:
     m.scheduler.poll(op.loc)
+    m.clock.acquire(m.cta.cluster.order)
+    m.clock.release(m.cta.cluster.order)
     d = pointee(op.ptr)
     shape = np.shape(m.env[op.ptr])
     at, new = m.env[op.ptr].reshape(-1), m.env[op.value].reshape(-1)
@@ -48,6 +50,8 @@ def _rmw(m: Machine, op: AtomicRmwOp) -> None:
 @executes("atomic.cas")
 def _cas(m: Machine, op: AtomicCasOp) -> None:
     m.scheduler.poll(op.loc)
+    m.clock.acquire(m.cta.cluster.order)
+    m.clock.release(m.cta.cluster.order)
     d = pointee(op.ptr)
     shape = np.shape(m.env[op.ptr])
     if m.wrapped:

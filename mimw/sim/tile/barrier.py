@@ -34,7 +34,7 @@ def _fence_async_shared(m: Machine, op: OpBase) -> None:
 
 @executes("barrier.fence")
 def _fence(m: Machine, op: OpBase) -> None:
-    return None
+    m.clock.release(m.cta.cluster.order)
 
 
 @executes("barrier.alloc")
@@ -67,7 +67,9 @@ def _on(m: Machine, pred: Value | None) -> bool:
 @executes("barrier.wait")
 def _wait(m: Machine, op: BarrierWaitOp) -> None:
     if _on(m, op.pred):
-        m.scheduler.block(PhaseWait(m.env[op.barrier], int(m.env[op.phase]), op.loc))
+        barrier: Mbarrier = m.env[op.barrier]
+        m.scheduler.block(PhaseWait(barrier, int(m.env[op.phase]), op.loc))
+        m.clock.acquire(barrier.released)
 
 
 @executes("barrier.arrive")
@@ -76,7 +78,7 @@ def _arrive(m: Machine, op: BarrierArriveOp) -> None:
         return
     barrier: Mbarrier = m.env[op.barrier]
     m.scheduler.pause()
-    barrier.arrive(op.count * (32 * m.num_warps if barrier.array.per_thread else 1))
+    barrier.arrive(op.count * (32 * m.num_warps if barrier.array.per_thread else 1), m.clock)
 
 
 @executes("barrier.expect")
@@ -86,7 +88,7 @@ def _expect(m: Machine, op: BarrierExpectOp) -> None:
     barrier: Mbarrier = m.env[op.barrier]
     m.scheduler.pause()
     barrier.expect(op.bytes)
-    barrier.arrive(1)
+    barrier.arrive(1, m.clock)
 
 
 def _named(m: Machine, op: NamedWaitOp | NamedArriveOp) -> NamedBarrier:
@@ -108,11 +110,12 @@ def _named_wait(m: Machine, op: NamedWaitOp) -> None:
     barrier = _named(m, op)
     m.scheduler.pause()
     generation = barrier.generation
-    barrier.arrive(32 * m.num_warps, op.count)
+    barrier.arrive(32 * m.num_warps, op.count, m.clock)
     m.scheduler.block(NamedWait(barrier, generation, op.loc))
+    m.clock.acquire(barrier.released)
 
 
 @executes("barrier.named_arrive")
 def _named_arrive(m: Machine, op: NamedArriveOp) -> None:
     m.scheduler.pause()
-    _named(m, op).arrive(32 * m.num_warps, op.count)
+    _named(m, op).arrive(32 * m.num_warps, op.count, m.clock)

@@ -29,7 +29,8 @@ def meet(m: Machine, op: OpBase) -> None:
     """Wait for all tasks of all CTAs of the cluster."""
     barrier = m.cta.cluster.sync
     m.scheduler.pause()
-    m.scheduler.block(ClusterWait(barrier, barrier.arrive(), op.loc))
+    m.scheduler.block(ClusterWait(barrier, barrier.arrive(m.clock), op.loc))
+    m.clock.acquire(barrier.released)
 
 
 @executes("cluster.sync")
@@ -41,7 +42,7 @@ def _sync(m: Machine, op: OpBase) -> None:
 def _remote_store(m: Machine, op: RemoteStoreOp) -> None:
     target = m.cta.cluster.buffer_of(m.env[op.dst], int(m.env[op.cta]), op.loc)
     m.scheduler.pause()
-    write(target, m.env[op.src])
+    write(target, m.env[op.src], m.clock, op.loc)
 
 
 @executes("cluster.async_remote_store")
@@ -55,7 +56,7 @@ def _async_remote_store(m: Machine, op: AsyncRemoteStoreOp) -> None:
 def _async_remote_copy(m: Machine, op: AsyncRemoteCopyOp) -> None:
     source: Buffer = m.env[op.src]
     target, barrier = _remote(m, op, m.env[op.dst], m.env[op.barrier], int(m.env[op.cta]))
-    use = Use(source, READ, "a remote copy", f"a wait for {barrier}", op.loc).begin()
+    use = Use(source, READ, "a remote copy", f"a wait for {barrier}", op.loc, m.clock, barrier).begin()
     values = read_buffer(m, op, source)
 
     def landing() -> Array:

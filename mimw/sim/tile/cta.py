@@ -10,6 +10,7 @@ from mimw.diagnostics import Loc
 from mimw.sim.errors import SimulationError
 from mimw.sim.scheduler import Scheduler
 from mimw.sim.tile.mbarrier import BarrierArray, ClusterBarrier, Mbarrier, NamedBarrier
+from mimw.sim.tile.races import Known
 from mimw.sim.tile.shared_memory import Allocation, Buffer
 
 
@@ -28,14 +29,16 @@ class Cta:
 
 
 class Cluster:
-    """CTAs that run together and reach each other's shared memory; `size` alone is 1."""
+    """CTAs that run together and reach each other's shared memory. `order`: what tasks have handed over through global memory, by
+    fences and atomics."""
 
-    __slots__ = ("ctas", "scheduler", "sync")
+    __slots__ = ("ctas", "order", "scheduler", "sync")
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.ctas: list[Cta] = []
         self.sync = ClusterBarrier()
+        self.order: Known = {}
 
     def peer(self, rank: int, loc: Loc) -> Cta:
         """The CTA with a rank."""

@@ -21,6 +21,7 @@ from mimw.sim.tile.address_space import AddressSpace
 from mimw.sim.tile.cta import Cta
 from mimw.sim.tile.in_flight import InFlight
 from mimw.sim.tile.numerics import Array, numpy_dtype
+from mimw.sim.tile.races import Clock
 from mimw.sim.tile.registry import COMPUTES, EXECUTES
 
 YIELD, BREAK, CONTINUE, RETURN = "yield", "break", "continue", "return"
@@ -57,10 +58,11 @@ class Machine:
     """The state of one task of one CTA; what is collected over all of them is shared.
 
     `task` is the task's name ("" where there are no tasks), `num_warps` its warps, `replica` its replica index,
-    `in_flight` what it has started and not waited for.
+    `in_flight` what it has started and not waited for, `clock` what it knows of others.
     """
 
     __slots__ = (
+        "clock",
         "cta",
         "env",
         "function",
@@ -102,6 +104,7 @@ class Machine:
         self.task = ""
         self.num_warps = function.num_warps
         self.replica = 0
+        self.clock = Clock(self.agent_name)
 
     def fork(self, task: str, num_warps: int, replica: int) -> Machine:
         """The machine of a task that sees the values of this one."""
@@ -111,6 +114,7 @@ class Machine:
         m.task = task
         m.num_warps = num_warps
         m.replica = replica
+        m.clock = self.clock.fork(m.agent_name)
         return m
 
     @property

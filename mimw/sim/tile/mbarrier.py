@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from mimw.diagnostics import Loc
 from mimw.sim.errors import SimulationError
+from mimw.sim.tile.races import Clock, Known, join
 
 _LIMIT = (1 << 20) - 1  # of arrivals and of bytes under way
 
@@ -34,9 +35,12 @@ class BarrierArray:
 
 
 class Mbarrier:
-    """One mbarrier of a CTA. `arrivals` and `expected` and `landed` are those of the phase under way."""
+    """One mbarrier of a CTA. `arrivals` and `expected` and `landed` are those of the phase under way, `handed` what those who arrived know.
 
-    __slots__ = ("arrivals", "array", "count", "expected", "index", "landed", "phase")
+    `released` is what they knew in all complete phases, and that these are complete.
+    """
+
+    __slots__ = ("arrivals", "array", "count", "expected", "handed", "index", "landed", "phase", "released")
 
     def __init__(self, array: BarrierArray, index: int, count: int) -> None:
         if not 1 <= count <= _LIMIT:
@@ -48,18 +52,21 @@ class Mbarrier:
         self.expected = 0
         self.landed = 0
         self.phase = 0
+        self.handed: Known = {}
+        self.released: Known = {}
 
     def __str__(self) -> str:
         return f"{self.array.name or 'barrier'}[{self.index}]"
 
-    def arrive(self, count: int) -> None:
-        """Arrivals of the phase under way."""
+    def arrive(self, count: int, clock: Clock) -> None:
+        """Arrivals of a task in the phase under way."""
         if not 1 <= count <= _LIMIT:
             raise SimulationError("barrier-count", f"{count} arrivals at once on {self}")
         if self.arrivals + count > self.count:
             text = f"{self} takes {self.count} arrivals a phase, this one makes {self.arrivals + count} in phase {self.phase}"
             raise SimulationError("barrier-overrun", text, hint="one arrival too many, or arrive_count is too small")
         self.arrivals += count
+        clock.release(self.handed)
         self._settle()
 
     def expect(self, count: int) -> None:
@@ -81,6 +88,9 @@ class Mbarrier:
         if self.arrivals == self.count and self.expected == self.landed:
             self.phase += 1
             self.arrivals = self.expected = self.landed = 0
+            join(self.released, self.handed)
+            self.released[self] = self.phase
+            self.handed = {}
 
     def passed(self, phase: int) -> bool:
         """Whether the phase of this parity is complete."""
@@ -130,7 +140,7 @@ class PhaseWait:
 class NamedBarrier:
     """A hardware barrier of a CTA: `arrived` threads of `count` in the generation under way."""
 
-    __slots__ = ("arrived", "count", "generation", "name")
+    __slots__ = ("arrived", "count", "generation", "handed", "name", "released")
 
     count: int
 
@@ -139,9 +149,11 @@ class NamedBarrier:
         self.count = 0
         self.arrived = 0
         self.generation = 0
+        self.handed: Known = {}
+        self.released: Known = {}
 
-    def arrive(self, threads: int, count: int) -> None:
-        """`threads` threads come to a barrier of `count`."""
+    def arrive(self, threads: int, count: int, clock: Clock) -> None:
+        """`threads` threads of a task come to a barrier of `count`."""
         if count % 32 or count <= 0:
             raise SimulationError("named-barrier-count", f"{count} threads at {self.name}: a multiple of 32 is needed")
         if self.arrived and count != self.count:
@@ -152,7 +164,10 @@ class NamedBarrier:
             text = f"{self.arrived + threads} threads come to {self.name}, which takes {count}"
             raise SimulationError("named-barrier-count", text)
         self.arrived += threads
+        clock.release(self.handed)
         if self.arrived == count:
+            join(self.released, self.handed)
+            self.handed = {}
             self.arrived = 0
             self.generation += 1
 
@@ -183,12 +198,13 @@ class NamedWait:
 class ClusterBarrier:
     """All tasks of all CTAs meet: of `members` living ones `arrived` have come."""
 
-    __slots__ = ("arrived", "generation", "members")
+    __slots__ = ("arrived", "generation", "members", "released")
 
     def __init__(self) -> None:
         self.members = 0
         self.arrived = 0
         self.generation = 0
+        self.released: Known = {}
 
     def join(self) -> None:
         """A task begins."""
@@ -199,9 +215,10 @@ class ClusterBarrier:
         self.members -= 1
         self._settle()
 
-    def arrive(self) -> int:
+    def arrive(self, clock: Clock) -> int:
         """A task comes; the generation that it waits for to pass."""
         at = self.generation
+        clock.release(self.released)
         self.arrived += 1
         self._settle()
         return at

@@ -11,7 +11,7 @@ from mimw.sim.errors import SimulationError
 from mimw.sim.tile.machine import Machine
 from mimw.sim.tile.numerics import Array, numpy_dtype
 from mimw.sim.tile.registry import computes, executes
-from mimw.sim.tile.shared_memory import Buffer, check_write, read, write
+from mimw.sim.tile.shared_memory import WRITE, Buffer, check_write, read, touched, write
 
 
 def pointee(ptr: Value) -> DType:
@@ -42,6 +42,7 @@ def _load(m: Machine, op: OpBase) -> None:
     assert ptr is not None
     if op.attrs["volatile"] or op.attrs["cache"] == "cv":
         m.scheduler.poll(op.loc)
+        m.clock.acquire(m.cta.cluster.order)
     m.set(op.results[0], load_tile(m, op, ptr, mask, other))
 
 
@@ -68,7 +69,7 @@ def operand_fields(op: OpBase) -> list[Value | None]:
 
 def read_buffer(m: Machine, op: OpBase, b: Buffer) -> Array:
     """A buffer's elements; a warning when some were never written."""
-    values, unwritten = read(b)
+    values, unwritten = read(b, m.clock, op.loc)
     if unwritten:
         m.warn(op.loc, f"{op.name} reads elements of {b} that were never written")
     return values
@@ -81,7 +82,7 @@ def _local_alloc(m: Machine, op: OpBase) -> None:
     buffer = Buffer.new(t.shape, t.dtype, op.results[0].name, op)
     m.cta.allocations[op] = buffer.alloc
     if op.operands:
-        write(buffer, m.env[op.operands[0]])
+        write(buffer, m.env[op.operands[0]], m.clock, op.loc)
     m.env[op.results[0]] = buffer
 
 
@@ -127,7 +128,7 @@ def _along(buffer: Buffer, indices: Array, axis: int) -> tuple[Array, ...]:
 @executes("memory.local_gather")
 def _local_gather(m: Machine, op: LocalGatherOp) -> None:
     buffer = m.env[op.src]
-    values, unwritten = read(buffer)
+    values, unwritten = read(buffer, m.clock, op.loc)
     places = _along(buffer, m.env[op.indices], op.axis)
     if unwritten and not buffer.state()[places].all():
         m.warn(op.loc, f"{op.name} reads elements of {buffer} that were never written")
@@ -137,10 +138,11 @@ def _local_gather(m: Machine, op: LocalGatherOp) -> None:
 @executes("memory.local_scatter")
 def _local_scatter(m: Machine, op: LocalScatterOp) -> None:
     buffer = m.env[op.dst]
-    check_write(buffer)
+    check_write(buffer, m.clock)
     places = _along(buffer, m.env[op.indices], op.axis)
     buffer.data[places] = m.env[op.src]
     buffer.state()[places] = 1
+    touched(buffer, WRITE, m.clock, op.loc)
 
 
 @executes("memory.local_load")
@@ -151,4 +153,4 @@ def _local_load(m: Machine, op: OpBase) -> None:
 @executes("memory.local_store")
 def _local_store(m: Machine, op: OpBase) -> None:
     target, source = op.operands
-    write(m.env[target], m.env[source])
+    write(m.env[target], m.env[source], m.clock, op.loc)

@@ -68,7 +68,7 @@ def _async_dot(m: Machine, op: AsyncDotOp) -> None:
     # What the product reads stays as it is until the wait (anything else is an error), so the sum may be formed now.
     m.env[op.result] = InflightTile(product(m, op, acc, t.tensor.element, "tf32"))
     buffers = [m.env[v] for v in (op.a, op.b) if isinstance(m.env[v], Buffer)]
-    uses = [Use(b, READ, "an asynchronous dot", "an async_dot_wait", op.loc).begin() for b in buffers]
+    uses = [Use(b, READ, "an asynchronous dot", "an async_dot_wait", op.loc, m.clock).begin() for b in buffers]
     products = m.in_flight.products
     job = m.scheduler.post("product", op.loc, after=products[-1].job if products else None)
     products.append(Product(job, uses))

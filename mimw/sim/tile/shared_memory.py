@@ -17,20 +17,22 @@ from mimw.diagnostics import Loc, Note
 from mimw.ir.shared_layout import SharedLayout
 from mimw.ir.types import DType
 from mimw.sim.errors import SimulationError
+from mimw.sim.tile.mbarrier import Mbarrier
 from mimw.sim.tile.numerics import Array, numpy_dtype, poison
-
-READ, WRITE = "read", "write"
+from mimw.sim.tile.races import READ, WRITE, Clock, History, Mark
 
 
 class Allocation:
-    """Bytes of one CTA's shared memory: `raw`, `state` (0: never written) and `uses`. `key` is what made it, alike in all CTAs."""
+    """Bytes of one CTA's shared memory: `raw`, `state` (0: never written), `uses` under way and the `history` of those that are over.
+    `key` is what made it, alike in all CTAs."""
 
-    __slots__ = ("key", "raw", "state", "uses")
+    __slots__ = ("history", "key", "raw", "state", "uses")
 
     def __init__(self, shape: tuple[int, ...], d: DType, key: object) -> None:
         self.raw: Array = np.ascontiguousarray(poison(shape, d)).reshape(-1).view(np.uint8)
         self.state: Array = np.zeros(len(self.raw), np.uint8)
         self.uses: list[Use] = []
+        self.history = History()
         self.key = key
 
 
@@ -115,35 +117,53 @@ class Buffer:
 
 
 class Use:
-    """An engine's use of a view under way. `what` says it in a message (``"an asynchronous dot"``), `remedy` what ends it."""
+    """An engine's use of a view under way. `what` says it in a message (``"an asynchronous dot"``), `remedy` what ends it.
 
-    __slots__ = ("buffer", "kind", "loc", "remedy", "what")
+    `clock` is that of the task which started it. With a `barrier`, its end counts there, and who has seen that phase knows of it; else
+    the task itself waits for the end.
+    """
 
-    def __init__(self, buffer: Buffer, kind: str, what: str, remedy: str, loc: Loc) -> None:
+    __slots__ = ("barrier", "buffer", "clock", "kind", "loc", "remedy", "what")
+
+    def __init__(
+        self, buffer: Buffer, kind: str, what: str, remedy: str, loc: Loc, clock: Clock, barrier: Mbarrier | None = None
+    ) -> None:
         self.buffer = buffer
         self.kind = kind
         self.what = what
         self.remedy = remedy
         self.loc = loc
+        self.clock = clock
+        self.barrier = barrier
 
     def begin(self) -> Use:
         """Check that the view is free for it, and register."""
         if self.kind == READ:
-            check_read(self.buffer)
+            check_read(self.buffer, self.clock)
         else:
-            check_write(self.buffer)
+            check_write(self.buffer, self.clock)
         self.buffer.alloc.uses.append(self)
         return self
 
     def end(self) -> None:
         """The program has waited for it (or the engine's own completion is what counts)."""
         uses = self.buffer.alloc.uses
-        if self in uses:
-            uses.remove(self)
+        if self not in uses:
+            return
+        uses.remove(self)
+        mark = Mark(self.clock, self.clock.known[self.clock], f"{self.what} of {self.clock.name}", self.loc)
+        if self.barrier is not None:
+            mark.who, mark.at = self.barrier, self.barrier.phase + 1
+        self.buffer.alloc.history.record(self.buffer, self.kind, mark)
 
 
-def check_read(b: Buffer) -> None:
-    """Raise when a copy under way still writes the view."""
+def touched(b: Buffer, kind: str, clock: Clock, loc: Loc) -> None:
+    """A task has read or written the view itself."""
+    b.alloc.history.record(b, kind, Mark(clock, clock.known[clock], clock.name, loc))
+
+
+def check_read(b: Buffer, clock: Clock) -> None:
+    """Raise when a copy under way still writes the view, or one that the task does not know to be over has."""
     for use in b.alloc.uses:
         if use.kind == WRITE and b.overlaps(use.buffer):
             raise SimulationError(
@@ -151,10 +171,11 @@ def check_read(b: Buffer) -> None:
                 f"{b} is read while {use.what} into it is under way (read before its copy has landed): {use.remedy} is missing",
                 notes=[Note(f"{use.what} was started here", use.loc)],
             )
+    b.alloc.history.check(b, READ, clock)
 
 
-def check_write(b: Buffer) -> None:
-    """Raise when something under way still uses the view."""
+def check_write(b: Buffer, clock: Clock) -> None:
+    """Raise when something under way still uses the view, or may for all the task knows."""
     for use in b.alloc.uses:
         if not b.overlaps(use.buffer):
             continue
@@ -164,19 +185,20 @@ def check_write(b: Buffer) -> None:
         else:
             text = f"{b} is written while {use.what} still reads it: {use.remedy} is missing"
         raise SimulationError("write-before-wait", text, notes=[note])
+    b.alloc.history.check(b, WRITE, clock)
 
 
-def read(b: Buffer) -> tuple[Array, bool]:
+def read(b: Buffer, clock: Clock, loc: Loc) -> tuple[Array, bool]:
     """A copy of a view's elements, and whether some were never written."""
-    if b.alloc.uses:
-        check_read(b)
+    check_read(b, clock)
+    touched(b, READ, clock, loc)
     return b.data.copy(), not b.state().all()
 
 
-def write(b: Buffer, values: Array) -> None:
+def write(b: Buffer, values: Array, clock: Clock, loc: Loc) -> None:
     """Write a view."""
-    if b.alloc.uses:
-        check_write(b)
+    check_write(b, clock)
+    touched(b, WRITE, clock, loc)
     land(b, values)
 
 

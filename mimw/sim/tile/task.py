@@ -22,6 +22,7 @@ def _partition(m: Machine, op: PartitionOp) -> None:
         name = f"{spec.name}.{spec.replica}" if names.count(spec.name) > 1 else spec.name
         start_task(m.fork(name, spec.num_warps, spec.replica), region.block)
     m.task = specs[0].name
+    m.clock.name = m.agent_name
     m.scheduler.rename(m.agent_name)
     exit = m.run_block(op.bodies[0].block)
     if exit.kind != YIELD:

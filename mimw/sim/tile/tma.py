@@ -27,7 +27,7 @@ def start_load(
     m: Machine, op: OpBase, targets: list[tuple[Buffer, Mbarrier]], size: int, values: Callable[[], Array], what: str
 ) -> None:
     """Start a copy whose `values` land in every target at one moment; `size` bytes then count on each target's barrier."""
-    uses = [Use(buffer, WRITE, _COPY, f"a barrier_wait for {barrier}", op.loc).begin() for buffer, barrier in targets]
+    uses = [Use(b, WRITE, _COPY, f"a barrier_wait for {at}", op.loc, m.clock, at).begin() for b, at in targets]
 
     def finish() -> None:
         block = values()
@@ -57,7 +57,7 @@ def flat(b: Buffer, size: int) -> Buffer:
 
 def start_store(m: Machine, op: OpBase, source: Buffer, write: Callable[[Array], None], what: str) -> None:
     """Start a bulk store: `write` puts the values read from `source` into global memory."""
-    use = Use(source, READ, _STORE, "an async_descriptor_store_wait", op.loc).begin()
+    use = Use(source, READ, _STORE, "an async_descriptor_store_wait", op.loc, m.clock).begin()
     # Nobody may write the source before it was waited for, so that it may be read now.
     values = read_buffer(m, op, source)
 

@@ -17,6 +17,30 @@ SYNC = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.ali
 SEEDS = pytest.mark.parametrize("seed", [0, 1, 2])
 
 
+OWN_ADDRESS = """
+mapa.shared::cluster.u32 r10, r1, r2;
+shl.b32 r11, r2, 24;
+setp.ne.u32 p1, r0, 0; @p1 bra DONE;
+mul.wide.u32 d1, r2, 12;
+add.u64 d0, d0, d1;
+sub.u32 r12, r1, r11;
+shr.u32 r13, r1, 24;
+sub.u32 r14, r10, r1;
+st.global.u32 [d0], r13; st.global.u32 [d0+4], r14; st.global.u32 [d0+8], r12;
+DONE:
+"""
+"""Of each CTA: the rank in its own shared address, mapa of itself less that address, the address without the rank."""
+
+
+def test_own_addresses_carry_the_rank() -> None:
+    """As on an H200: a descriptor made of such an address without masking has the rank in its leading byte offset."""
+    out = np.zeros((2, 3), np.uint32)
+    run(kernel(OWN_ADDRESS, pointers=1, cluster=2), out, grid=2)
+    assert out[:, 0].tolist() == [0, 1]
+    assert out[:, 1].tolist() == [0, 0]
+    assert out[0, 2] == out[1, 2] < 1 << 24
+
+
 def test_ranks_and_ids() -> None:
     names = ("cluster_ctarank", "cluster_nctarank", "cluster_ctaid.x", "cluster_ctaid.y", "clusterid.x", "clusterid.y",
              "nclusterid.x", "nclusterid.y", "cluster_nctaid.x", "cluster_nctaid.y")  # fmt: skip

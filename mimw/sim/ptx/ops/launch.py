@@ -7,11 +7,11 @@ import numpy as np
 from mimw.codegen.machine import FlatFunction, Imm, Inst
 from mimw.sim.ptx.errors import SimulationError
 from mimw.sim.ptx.floats import Array
-from mimw.sim.ptx.memory import RANK_SHIFT, SHARED_START, SHARED_WINDOW
+from mimw.sim.ptx.memory import SHARED_START, SHARED_WINDOW
 from mimw.sim.ptx.ops.sync import together
 from mimw.sim.ptx.registry import Plain, Step, Sync, executes
 from mimw.sim.ptx.sim import Sim
-from mimw.sim.ptx.state import Ctx
+from mimw.sim.ptx.state import RANK_SHIFT, Ctx
 
 _REGISTERS = 65536
 
@@ -99,7 +99,7 @@ def _mapa(s: Sim, inst: Inst, mods: list[str]) -> Plain:
         bad = x.active() & ((at < 0) | (offset < SHARED_START) | (offset > s.mem.shared_end))
         if bad.any():
             raise SimulationError("mapa of an address outside shared memory", where=s.m.where(x, bad))
-        put(x, ((ranks + 1 << RANK_SHIFT) + offset + base).astype(np.uint64 if kind == "u64" else np.uint32))
+        put(x, ((ranks << RANK_SHIFT) + offset + base).astype(np.uint64 if kind == "u64" else np.uint32))
 
     return run
 
@@ -108,10 +108,8 @@ def _mapa(s: Sim, inst: Inst, mods: list[str]) -> Plain:
 def _getctarank(s: Sim, inst: Inst, mods: list[str]) -> Plain:
     kind, base = mods[-1], _base(mods[-1], mods)
     a, put = s.m.rd(inst.operands[1], kind), s.m.wr(inst.operands[0], "u32")
-    own = (np.arange(s.m.warps) // s.m.warps_per_cta % s.m.cluster)[:, None]
 
     def run(x: Ctx) -> None:
-        rank = (x.full(a(x)).astype(np.int64) - base) >> RANK_SHIFT
-        put(x, np.where(rank > 0, rank - 1, own[x.warps]).astype(np.uint32))
+        put(x, ((x.full(a(x)).astype(np.int64) - base) >> RANK_SHIFT).astype(np.uint32))
 
     return run
