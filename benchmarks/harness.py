@@ -34,12 +34,17 @@ def environment() -> str:
     return "\n".join(lines)
 
 
+PAUSE_CYCLES = 600_000
+"""Device clock cycles between the flush and the candidate: about 0.3 ms."""
+
+
 def interleaved(
     candidates: dict[str, Sequence[Callable[[], Any]]], rounds: int = 60, warmup: int = 8
 ) -> dict[str, float]:
     """Median milliseconds of each candidate. A candidate is a list of closures, one an input set; they take turns.
 
-    Every run starts with a flushed L2 (a 256 MiB fill); times are CUDA events around the candidate alone.
+    Every run starts with a flushed L2 (a 256 MiB fill) and a pause on the device, long enough for the host to have queued the candidate: times are
+    CUDA events around the candidate alone, without the host's part.
     """
     import torch
 
@@ -49,6 +54,7 @@ def interleaved(
         for name, runs in candidates.items():
             flush.fill_(i & 1)
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            torch.cuda._sleep(PAUSE_CYCLES)
             start.record()
             runs[i % len(runs)]()
             end.record()
