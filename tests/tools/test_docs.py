@@ -7,11 +7,15 @@ and layouts may differ.
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mimw.diagnostics import CompilationError
+from mimw.sim.errors import SimulationError
 from mimw.tools.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -140,3 +144,65 @@ def test_the_tours_python_runs(text: str, monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_tours_kernel_is_the_examples() -> None:
     kernel = next(text for language, text in blocks(TOUR) if language == "python")
     assert kernel in (ROOT / "examples" / "01_vector_add.py").read_text()
+
+
+MIMW = ROOT / "docs" / "mimw.md"
+KERNEL, RUN = (text for language, text in blocks(MIMW)[:2] if language == "python")
+EXCERPTS = [text for language, text in blocks(MIMW)[2:] if language == "python"]
+
+
+def faults() -> list[tuple[str, str]]:
+    """(change, message) of the MIMW document: a diff, and the text that follows it."""
+    pairs = zip(blocks(MIMW), blocks(MIMW)[1:], strict=False)
+    return [(change, shown) for (language, change), (_, shown) in pairs if language == "diff"]
+
+
+def run_the_document(kernel: str, run: str, folder: Path) -> None:
+    """The kernel of the MIMW document, in a file, where its source is looked for, and all that the document does with it."""
+    file = folder / "doubled.py"
+    file.write_text(kernel)
+    namespace: dict[str, Any] = {}
+    exec(compile(kernel, str(file), "exec"), namespace)
+    exec(compile(run, str(MIMW), "exec"), namespace)
+
+
+def test_the_mimw_documents_kernel_runs(tmp_path: Path) -> None:
+    assert "assert (y == 2 * x).all()" in RUN
+    run_the_document(KERNEL, RUN, tmp_path)
+
+
+FAULTS = faults()
+
+
+@pytest.mark.parametrize(("change", "shown"), FAULTS, ids=range(len(FAULTS)))
+def test_the_mimw_documents_messages_are_real(change: str, shown: str, tmp_path: Path) -> None:
+    name, *lines = change.splitlines()
+    name = name.removeprefix("--- ")
+    before, after = ("\n".join(x[1:] for x in lines if x[0] == sign) for sign in "-+")
+    assert "error[" in shown or "race" in shown
+    parts = {"doubled.py": KERNEL, "how it is run": RUN}
+    source = parts[name] if name in parts else (ROOT / name).read_text()
+    assert source.count(before) == 1
+    changed = source.replace(before, after)
+    with pytest.raises((CompilationError, SimulationError)) as caught:
+        if name in parts:
+            parts[name] = changed
+            run_the_document(*parts.values(), tmp_path)
+        else:
+            (tmp_path / name).parent.mkdir()
+            (tmp_path / name).write_text(changed)
+            runpy.run_path(str(tmp_path / name))["main"]()
+    message = str(caught.value).replace(f"{tmp_path}/", "")
+    assert unmatched(shown, message) is None, message
+
+
+@pytest.mark.parametrize("text", EXCERPTS, ids=range(len(EXCERPTS)))
+def test_the_mimw_documents_excerpts_are_the_examples(text: str) -> None:
+    name, _, excerpt = text.partition("\n")
+    assert excerpt in (ROOT / name.removeprefix("# ")).read_text()
+
+
+def test_the_mimw_document_is_tested_whole() -> None:
+    kinds = [language for language, _ in blocks(MIMW)]
+    assert kinds == ["python"] * (2 + len(EXCERPTS)) + ["diff", "text"] * len(FAULTS)
+    assert len(MIMW.read_text().splitlines()) < 250
