@@ -13,6 +13,7 @@ import pytest
 
 from mimw.runtime.launch import CompiledKernel
 from mimw.runtime.tensor_descriptor import TensorDescriptor
+from mimw.sim.errors import SimulationError
 from mimw.sim.ptx.run import run_ptx
 from tests.test_descriptor_arguments import simulated_map
 
@@ -148,6 +149,18 @@ def test_matmuls_of_tasks_text(name: str, kernel: str, options: dict[str, Any], 
     compiled = getattr(example, kernel).compile(types, example.CONSTANTS, target="sm_90a", **options)
     in_simulator(compiled, grid, args)
     np.testing.assert_array_equal(c, (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype))
+
+
+def test_ping_pong_needs_its_turns(tmp_path: Path) -> None:
+    """As the example says: without them a consumer takes an older phase of a slot for its own. With them it is right (above)."""
+    source = (EXAMPLES / "06_pingpong_matmul.py").read_text()
+    wait = "ml.barrier_wait(turn[r], phase)"
+    assert source.count(wait) == 1
+    file = tmp_path / "without_turns.py"
+    file.write_text(source.replace(wait, "pass"))
+    with pytest.raises(SimulationError) as caught:
+        load(str(file)).main()
+    assert caught.value.code == "read-before-wait"
 
 
 def numbers(shape: tuple[int, ...], dtype: str) -> Any:
