@@ -48,6 +48,9 @@ _HOME = {
     "synchronize": "mimw.runtime.launch",
 }
 
+_ELSEWHERE = {"jit": "kernel", "Autotuner": "autotune", "JITFunction": "Kernel", "compile": "kernel(fn).compile(...)"}
+"""Triton's names that are spelled otherwise here."""
+
 __all__ = [
     "TARGETS",
     "CompilationError",
@@ -74,7 +77,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("mimw.testing")
     home = _HOME.get(name)
     if home is None:
-        raise AttributeError(f"module 'mimw' has no attribute {name!r}")
+        hint = f"; write mimw.{_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+        raise AttributeError(f"module 'mimw' has no attribute {name!r}{hint}")
     value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value

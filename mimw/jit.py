@@ -17,9 +17,9 @@ from types import FunctionType
 from typing import Any, Protocol, cast
 
 from mimw.codegen.ptx.assemble import ptxas_version
-from mimw.compiler import Options, compile_kernel, simulated_kernel
+from mimw.compiler import Options, check_protocol, compile_kernel, simulated_kernel
 from mimw.diagnostics import CompilationError, LaunchError
-from mimw.frontend.dependencies import dependencies
+from mimw.frontend.dependencies import Dependencies, dependencies
 from mimw.frontend.source import KernelFunction
 from mimw.frontend.trace import Arg, Const, Signature
 from mimw.ir.types import DTYPES, I1, I32, I64, U64, DType, PointerType, TensorDescType
@@ -65,6 +65,9 @@ class Kernel(KernelFunction):
         self.defaults.update(fn.__kwdefaults__ or {})
         self._compiled: dict[Any, CompiledKernel] = {}
         self._traced: dict[Any, Any] = {}
+        self._captured: Dependencies | None = None
+        self._version = 0
+        self._versions: dict[tuple[Any, ...], int] = {}
         self._lock = threading.RLock()
 
     def __getitem__(self, grid: Any) -> Launch:
@@ -208,7 +211,7 @@ class Kernel(KernelFunction):
     def compiled_for(self, values: list[Any], options: Options, target: Target) -> CompiledKernel:
         """The code for these arguments on `target`: from memory, from disk, or compiled now."""
         special = self.specialise(values)
-        key = (special, options.key(), target.name)
+        key = (special, options.key(), target.name, self.version())
         found = self._compiled.get(key)
         if found is not None:
             return found
@@ -241,10 +244,25 @@ class Kernel(KernelFunction):
         parts.append(("place", f"{code.co_filename}:{code.co_firstlineno}"))  # the text carries line numbers
         return parts + self.fingerprint(store)
 
+    def captured(self) -> Dependencies:
+        """What the code depends on beside arguments and options, as it is now: sources of functions, captured constants."""
+        found = self._captured
+        if found is None or not found.unchanged():
+            found = dependencies(self.fn)
+            with self._lock:
+                self._version = self._versions.setdefault(found.key(), len(self._versions))
+                self._captured = found
+        return found
+
+    def version(self) -> int:
+        """A number for what the kernel captures: code compiled with other constants or functions has another one."""
+        self.captured()
+        return self._version
+
     def fingerprint(self, store: disk.DiskCache | None = None) -> list[tuple[str, str]]:
         """What compiled code depends on beside arguments, options and target, as parts of a cache key."""
         parts = [("assembler", assembler_version()), ("package", disk.package_fingerprint(store))]
-        found = dependencies(self.fn)
+        found = self.captured()
         parts += [(f"source {name}", text) for name, text in found.sources.items()]
         return parts + [(f"constant {name}", text) for name, text in found.constants.items()]
 
@@ -254,14 +272,8 @@ class Kernel(KernelFunction):
         """Launch on a GPU (returns the `CompiledKernel`) or in the tile simulator (returns its report)."""
         values, given = self.bind(args, kwargs)
         options = self._options(given)
-        if callable(grid):
-            meta = dict(zip(self.parameter_names, values, strict=True))
-            meta.update(num_warps=options.num_warps, num_stages=options.num_stages, ctas_per_cga=options.ctas_per_cga)
-            grid = self._grid(grid, meta)
-        shape = check_grid(self.name, grid)
-        check_cluster(self.name, shape, options.ctas_per_cga)
-        runtime = [(i, v) for i, v in enumerate(values) if not self.constexpr_flags[i]]
-        infos = {i: self.describe(i, v) for i, v in runtime if v is not None and not _is_meta(v)}
+        shape = self._shape(grid, values, options)
+        infos = self._infos(values)
         device = self._device(infos)
         if device is None:
             return self._simulate(shape, values, infos, options)
@@ -272,6 +284,49 @@ class Kernel(KernelFunction):
         special = self.specialise(values)
         passed = [v for k, v in zip(special, values, strict=True) if k[0] != "c"]
         return kernel.launch(shape, passed, given.get("stream"))
+
+    def check(self, *args: Any, grid: Any, schedules: int = 8, **kwargs: Any) -> None:
+        """Run in the tile simulator under `schedules` different interleavings of tasks and engines; raise the first fault.
+
+        The arguments are those of a launch, with arrays in host memory. Before each run the arrays get back what they held; afterwards
+        they hold what the last run left. Raises `SimulationError` for a race, a deadlock, a missing wait, a wrong byte count, ...,
+        and what a launch raises; the protocol checks of a compile, which need no arrays, are done first.
+        """
+        from mimw.sim.tile.host import as_array
+
+        if type(schedules) is not int or schedules < 1:
+            raise self.refuse("launch-option", f"got schedules={schedules!r}; it is at least 1")
+        values, given = self.bind(args, kwargs)
+        options = self._options(given)
+        shape = self._shape(grid, values, options)
+        infos = self._infos(values)
+        if any(isinstance(a, ArrayInfo) and a.kind == "cuda" for a in infos.values()):
+            raise self.refuse("launch-device", "is checked in the simulator, which takes arrays of the host")
+        arrays = [as_array(a) for a in infos.values() if isinstance(a, ArrayInfo) and not a.readonly]
+        before = [a.copy() for a in arrays]
+        try:
+            check_protocol(self.fn, self.signature(self.specialise(values), values), options)
+            for seed in range(schedules):
+                for a, old in zip(arrays, before, strict=True):
+                    a[...] = old
+                self._simulate(shape, values, infos, options, seed)
+        except CompilationError as error:
+            raise error.with_traceback(None) from None
+
+    def _shape(self, grid: Any, values: list[Any], options: Options) -> tuple[int, int, int]:
+        """The grid of a launch as three sizes that fit the cluster."""
+        if callable(grid):
+            meta = dict(zip(self.parameter_names, values, strict=True))
+            meta.update(num_warps=options.num_warps, num_stages=options.num_stages, ctas_per_cga=options.ctas_per_cga)
+            grid = self._grid(grid, meta)
+        shape = check_grid(self.name, grid)
+        check_cluster(self.name, shape, options.ctas_per_cga)
+        return shape
+
+    def _infos(self, values: list[Any]) -> dict[int, ArrayInfo | ScalarInfo]:
+        """What the run-time arguments are, by their place."""
+        runtime = [(i, v) for i, v in enumerate(values) if not self.constexpr_flags[i]]
+        return {i: self.describe(i, v) for i, v in runtime if v is not None and not _is_meta(v)}
 
     def _grid(self, grid: Callable[[dict[str, Any]], Any], meta: dict[str, Any]) -> Any:
         """What a grid function gives for the arguments by name."""
@@ -312,17 +367,19 @@ class Kernel(KernelFunction):
             raise self.refuse("launch-device", f"gets arrays of several devices: {sorted(devices)}")
         return next(iter(devices))
 
-    def _simulate(self, grid: tuple[int, int, int], values: list[Any], infos: dict[int, Any], options: Options) -> Any:
+    def _simulate(
+        self, grid: tuple[int, int, int], values: list[Any], infos: dict[int, Any], options: Options, seed: int = 0
+    ) -> Any:
         from mimw.sim.tile import run_on_host
 
         special = self.specialise(values)
-        key = (special, options.key())
+        key = (special, options.key(), self.version())
         module = self._traced.get(key)
         if module is None:
             module = simulated_kernel(self.fn, self.signature(special, values), options)
             self._traced[key] = module
         passed = [infos[i] for i, k in enumerate(special) if k[0] != "c"]
-        return run_on_host(module, passed, grid)
+        return run_on_host(module, passed, grid, seed=seed)
 
 
 class Runnable(Protocol):

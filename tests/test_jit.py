@@ -241,3 +241,8 @@ def test_importing_mimw_loads_nothing_heavy() -> None:
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
+
+
+def test_the_other_name_of_the_decorator_is_told() -> None:
+    with pytest.raises(AttributeError, match=r"module 'mimw' has no attribute 'jit'; write mimw.kernel"):
+        mimw.__getattr__("jit")

@@ -5,12 +5,13 @@ on it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
 from mimw.diagnostics import CompilationError
 from mimw.frontend.source import KernelFunction, source_of
+from mimw.ir.types import DType
 from mimw.language.core import unwrap
 
 
@@ -19,11 +20,59 @@ class Dependencies:
     value.
     """
 
-    __slots__ = ("constants", "sources")
+    __slots__ = ("_cells", "_mutable", "_names", "constants", "sources")
 
     def __init__(self) -> None:
         self.sources: dict[str, str] = {}
         self.constants: dict[str, str] = {}
+        self._names: list[tuple[Mapping[str, Any], str, Any]] = []
+        self._cells: list[tuple[Any, Any]] = []
+        self._mutable: list[tuple[Any, str]] = []
+
+    def key(self) -> tuple[Any, ...]:
+        """Equal for equal dependencies; hashable."""
+        return (tuple(self.sources.items()), tuple(self.constants.items()))
+
+    def unchanged(self) -> bool:
+        """Whether every captured name still holds what it held. Cheap: it stands in the path of each launch."""
+        for space, name, value in self._names:
+            if space.get(name, _GONE) is not value:
+                return False
+        for cell, value in self._cells:
+            try:
+                if cell.cell_contents is not value:
+                    return False
+            except ValueError:
+                return False
+        return all(_text(value) == text for value, text in self._mutable)
+
+    def watch_name(self, space: Mapping[str, Any], name: str, value: Any) -> None:
+        """Remember what a name of a module holds."""
+        self._names.append((space, name, value))
+
+    def watch_cell(self, cell: Any, value: Any) -> None:
+        """Remember what a variable of an enclosing function holds."""
+        self._cells.append((cell, value))
+
+    def add_constant(self, name: str, value: Any) -> None:
+        """A captured value."""
+        text = self.constants[name] = _text(value)
+        if not isinstance(value, _IMMUTABLE):
+            self._mutable.append((value, text))
+
+
+_GONE = object()
+_IMMUTABLE = (bool, int, float, complex, str, bytes, type(None), DType)
+
+
+def _text(value: Any) -> str:
+    """A captured value as text: equal texts mean equal code."""
+    cls: Any = value.__class__
+    if hasattr(value, "tobytes"):  # the repr of a large array leaves out its middle
+        return f"{cls.__qualname__} {getattr(value, 'dtype', '')} {getattr(value, 'shape', '')} {value.tobytes().hex()}"
+    if cls.__repr__ is object.__repr__:  # says an address, which another process may use for another value
+        return f"{cls.__module__}.{cls.__qualname__} {getattr(value, '__dict__', {})!r}"
+    return repr(value)
 
 
 def dependencies(fn: Callable[..., Any]) -> Dependencies:
@@ -44,8 +93,7 @@ def _add_function(out: Dependencies, fn: Callable[..., Any]) -> None:
         # Lambdas and generated functions: the byte code and constants stand for the text.
         out.sources[name] = f"{code.co_code.hex()} {code.co_consts!r} {code.co_names!r}"
         for n in code.co_names:
-            if n in fn.__globals__:
-                _add_value(out, f"{name}:{n}", fn.__globals__[n])
+            _add_global(out, name, n, fn.__globals__)
         _add_cells(out, name, fn, set(code.co_freevars))
         return
     out.sources[name] = source.text
@@ -56,8 +104,23 @@ def _add_function(out: Dependencies, fn: Callable[..., Any]) -> None:
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Attribute):
             _add_chain(out, name, node, fn, local, cells)
-        elif isinstance(node, ast.Name) and node.id not in local and node.id in fn.__globals__:
-            _add_value(out, f"{name}:{node.id}", fn.__globals__[node.id])
+        elif isinstance(node, ast.Name) and node.id not in local:
+            _add_global(out, name, node.id, fn.__globals__)
+
+
+def _add_global(out: Dependencies, function: str, name: str, space: dict[str, Any]) -> None:
+    path = f"{function}:{name}"
+    if name not in space or path in out.constants:
+        return
+    value = space[name]
+    if not isinstance(value, ModuleType) and not _is_ours(value):
+        out.watch_name(space, name, value)
+    _add_value(out, path, value)
+
+
+def _is_ours(value: Any) -> bool:
+    """Functions and classes of mimw itself do not change while it runs."""
+    return isinstance(value, (FunctionType, type)) and value.__module__.startswith("mimw.")
 
 
 def _add_cells(out: Dependencies, name: str, fn: Callable[..., Any], free: set[str]) -> dict[str, Any]:
@@ -68,6 +131,7 @@ def _add_cells(out: Dependencies, name: str, fn: Callable[..., Any], free: set[s
         except ValueError:
             continue  # not assigned yet; reading it is an error of the trace
         if n in free:
+            out.watch_cell(cell, cells[n])
             _add_value(out, f"{name}:{n}", cells[n])
     return cells
 
@@ -75,7 +139,7 @@ def _add_cells(out: Dependencies, name: str, fn: Callable[..., Any], free: set[s
 def _add_chain(
     out: Dependencies, name: str, node: ast.Attribute, fn: Callable[..., Any], local: set[str], cells: dict[str, Any]
 ) -> None:
-    """A constant or function reached through modules: ``config.BLOCK``."""
+    """A constant or function reached through modules and classes: ``config.BLOCK``."""
     parts: list[str] = []
     at: ast.expr = node
     while isinstance(at, ast.Attribute):
@@ -86,10 +150,12 @@ def _add_chain(
     obj: Any = cells.get(at.id, fn.__globals__.get(at.id))
     path = at.id
     for part in reversed(parts):
-        if not isinstance(obj, ModuleType) or not hasattr(obj, part):
+        if not isinstance(obj, (ModuleType, type)) or not hasattr(obj, part):
             return
-        obj = getattr(obj, part)
+        holder, obj = obj, getattr(obj, part)
         path += f".{part}"
+        if not isinstance(obj, ModuleType) and not _is_ours(obj) and part in vars(holder):
+            out.watch_name(vars(holder), part, vars(holder)[part])
     if not isinstance(obj, ModuleType):
         _add_value(out, f"{name}:{path}", obj)
 
@@ -106,7 +172,7 @@ def _add_value(out: Dependencies, name: str, value: Any) -> None:
     elif isinstance(value, type):
         _add_type(out, name, value)
     elif not callable(value):
-        out.constants[name] = repr(value)
+        out.add_constant(name, value)
 
 
 def _add_type(out: Dependencies, name: str, cls: type) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from mimw.diagnostics import CompilationError
@@ -38,8 +38,11 @@ def call_python(t: Tracer, fn: Any, args: list[Any], kwargs: dict[str, Any], nod
     name = getattr(fn, "__name__", explain(fn))
     if not isinstance(fn, (FunctionType, BuiltinFunctionType, MethodType)) and not callable(fn):
         t.error("not-callable", f"{explain(fn)} is not a function", node)
-    if isinstance(fn, BuiltinFunctionType) and fn.__module__ == "builtins" and fn.__name__ not in _PURE:
-        t.error("unsupported-call", f"{name}() cannot be called in a kernel", node)
+    if isinstance(fn, BuiltinFunctionType) and not _is_pure(fn):
+        hint = (
+            "a kernel runs on the device; compute it before the launch and pass it, as ml.constexpr if it is a constant"
+        )
+        t.error("unsupported-call", f"{name}() cannot be called in a kernel", node, hint)
     for a in [*args, *kwargs.values()]:
         if not is_constant(a):
             hint = (
@@ -56,6 +59,19 @@ def call_python(t: Tracer, fn: Any, args: list[Any], kwargs: dict[str, Any], nod
         return t.error("python-call", f"{name} raised {type(e).__name__}: {e}", node)
 
 
+def _is_pure(fn: BuiltinFunctionType) -> bool:
+    """Whether a function written in C may run while compiling: it only computes. Opening files, reading clocks, random numbers do more."""
+    owner: Any = fn.__self__
+    if fn.__module__ == "numpy":
+        return fn.__name__ not in ("fromfile", "frombuffer")
+    if isinstance(owner, ModuleType):
+        return owner.__name__ in _PURE_MODULES or (owner.__name__ == "builtins" and fn.__name__ in _PURE)
+    return isinstance(owner, _PURE_OWNERS) or owner in _PURE_OWNERS or fn.__name__ in _READERS
+
+
+_PURE_MODULES = ("math", "cmath", "_operator", "_bisect", "_struct", "_functools", "itertools")
+_PURE_OWNERS = (str, bytes, int, float, complex, tuple, frozenset, range)
+_READERS = ("get", "items", "keys", "values", "index", "count", "copy", "item", "tolist")
 _PURE = {
     "abs",
     "len",

@@ -55,7 +55,7 @@ def run(module: Module, target: Target) -> None:
         module.remark(
             "pipeline",
             loop.loc,
-            f"pipelined: {stages} slots, copies start {plan.distance} trips ahead"
+            f"pipelined: {stages} slots, copies start {plan.distance} trip{'s' if plan.distance != 1 else ''} ahead"
             + (", one product stays in flight" if plan.in_flight else ""),
         )
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
+import random
+import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -378,6 +381,27 @@ def calls_plain_python(x):
 @wrong(x=P32)
 def calls_math_on_tiles(x):
     ml.store(x, math.exp(ml.load(x)))  # ! unsupported-call @ math.exp | exp is a Python function, called with an f32
+
+
+@wrong(x=P32)
+def opens_a_file(x):
+    with open(__file__) as file:  # ! unsupported-call @ open | open() cannot be called in a kernel
+        ml.store(x, 1.0)
+
+
+@wrong(x=P32)
+def reads_the_clock(x):
+    ml.store(x, time.time())  # ! unsupported-call @ time.time | time() cannot be called in a kernel
+
+
+@wrong(x=P32)
+def draws_a_number(x):
+    ml.store(x, random.random())  # ! unsupported-call @ random.random | random() cannot be called in a kernel
+
+
+@wrong(x=P32)
+def runs_a_command(x):
+    os.system("true")  # ! unsupported-call @ os.system | system() cannot be called in a kernel
 
 
 @wrong(x=P32)
