@@ -37,11 +37,6 @@ class Lane:
         self.part = part
         self.uniform = uniform
 
-    @property
-    def is_const(self) -> bool:
-        """Whether the value is known now."""
-        return self.reg is None
-
     def key(self) -> tuple[Reg | None, int, int]:
         """Equal keys (and types) are equal values."""
         return (self.reg, self.off, self.part)
@@ -454,10 +449,6 @@ class LaneBuilder(ABC):
     @abstractmethod
     def shuffle_from(self, lane: Lane, source: Lane) -> Lane:
         """The value that lane `source` (i32) of the warp holds."""
-
-    @abstractmethod
-    def shuffle_up(self, lane: Lane, distance: int) -> Lane:
-        """The value that the lane `distance` below holds (its own where there is none)."""
 
     @abstractmethod
     def load(

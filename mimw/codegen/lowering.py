@@ -21,16 +21,6 @@ from mimw.ir.types import I32, U32, TensorType
 from mimw.target import Target
 
 
-class FactLike(Protocol):
-    """What is known of a value (see the integer facts of the passes)."""
-
-    divisor: tuple[int, ...]
-    contiguity: tuple[int, ...]
-    constancy: tuple[int, ...]
-    lo: int | None
-    hi: int | None
-
-
 class FactsLike(Protocol):
     """The side table of integer facts."""
 
@@ -305,10 +295,6 @@ class Lowering:
         return b.compare("eq", b.bit_and(tid, mask), b.const(I32, 0))
 
     # -------------------------------------------------------------------------------------------------- control flow
-
-    def new_block(self, hint: str) -> Block:
-        """A machine block that is not placed yet."""
-        return Block(hint)
 
     def place(self, block: Block) -> None:
         """Continue lowering in `block`, which comes next in the text."""

@@ -345,7 +345,7 @@ def _merge_struct(values: list[Any]) -> Template:
 _NOTHING = object()
 
 
-def template_of(x: Any, forced: bool = True) -> Template:
+def template_of(x: Any) -> Template:
     """The template of one value that is to be carried around a loop: numbers become run-time values."""
     x = settle(x)
     t = leaf_type(x)

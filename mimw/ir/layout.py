@@ -145,18 +145,6 @@ class Layout:
         """The coordinates of every register of lane 0, warp 0, in register order, digits included. Cached."""
         return _reg_coords(self)
 
-    def lane_bases(self, dim: int) -> Vector:
-        """Per lane bit its contribution to coordinate `dim`."""
-        return tuple(v[dim] for v in self.lane)
-
-    def warp_bases(self, dim: int) -> Vector:
-        """Per warp bit its contribution to coordinate `dim`."""
-        return tuple(v[dim] for v in self.warp)
-
-    def cta_bases(self, dim: int) -> Vector:
-        """Per cta bit its contribution to coordinate `dim`."""
-        return tuple(v[dim] for v in self.cta)
-
     def reg_bits(self) -> int:
         """log2 of the registers below the odd digits."""
         return len(self.reg)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from mimw.ir.core import Block, Function, OpBase, Value
 from mimw.ir.layout import Layout
-from mimw.ir.types import I1, DType, PointerType, TensorType, Type, element_of, shape_of
+from mimw.ir.types import DType, PointerType, TensorType, Type, element_of, shape_of
 from mimw.passes.fact import (
     Fact,
     divisor_at,
@@ -371,8 +371,3 @@ def vector_width(
             w = min(w, power_divisor(extent))
         best = max(best, w)
     return best
-
-
-def is_true(facts: Facts, mask: Value) -> bool:
-    """Whether a mask is known to be true everywhere."""
-    return mask.type is I1 and facts.of(mask).constant is True

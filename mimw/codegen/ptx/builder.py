@@ -530,42 +530,39 @@ class PtxBuilder(LaneBuilder):
     # -------------------------------------------------------------------------------------------------------- shuffles
 
     def shuffle_xor(self, lane: Lane, mask: int) -> Lane:
-        return self._shuffle("bfly", lane, Imm(mask), 31)
+        return self._shuffle("bfly", lane, Imm(mask))
 
     def shuffle_from(self, lane: Lane, source: Lane) -> Lane:
-        return self._shuffle("idx", lane, self.operand(source), 31)
+        return self._shuffle("idx", lane, self.operand(source))
 
-    def shuffle_up(self, lane: Lane, distance: int) -> Lane:
-        return self._shuffle("up", lane, Imm(distance), 0)
-
-    def _shuffle(self, mode: str, lane: Lane, select: Reg | Imm, clamp: int) -> Lane:
+    def _shuffle(self, mode: str, lane: Lane, select: Reg | Imm) -> Lane:
         dtype = lane.dtype
         if lane.reg is None:
             return lane
         bits = bits_of(dtype)
         if dtype is I1:
             word = self.select(lane, self.const(U32, 1), self.const(U32, 0))
-            return self.compare("ne", self._shuffle(mode, word, select, clamp), self.const(U32, 0))
+            return self.compare("ne", self._shuffle(mode, word, select), self.const(U32, 0))
         if bits == 64:
-            return self._shuffle_wide(mode, lane, select, clamp)
+            return self._shuffle_wide(mode, lane, select)
         reg = self.register(lane)
         if bits < 32:
             reg = self._reg_of(self.pure("cvt.u32.u16", U32, [reg], LANE))
-        moved = self.shuffle_word(mode, reg, select, clamp, "f32" if dtype is F32 else "b32")
+        moved = self.shuffle_word(mode, reg, select, "f32" if dtype is F32 else "b32")
         if bits < 32:
             return self.pure("cvt.u16.u32", dtype, [moved], LANE)
         return Lane(dtype, moved)
 
-    def shuffle_word(self, mode: str, word: Reg, select: Reg | Imm, clamp: int, cls: str = "b32") -> Reg:
-        """One 32-bit register, packed or not."""
+    def shuffle_word(self, mode: str, word: Reg, select: Reg | Imm, cls: str = "b32") -> Reg:
+        """One 32-bit register, packed or not. All lanes take part, and lane numbers count over the whole warp (clamp 31)."""
         out = self.reg(cls)
-        self.emit(f"shfl.sync.{mode}.b32", [out, word, select, Imm(clamp), Imm(-1)], 1)
+        self.emit(f"shfl.sync.{mode}.b32", [out, word, select, Imm(31), Imm(-1)], 1)
         return out
 
-    def _shuffle_wide(self, mode: str, lane: Lane, select: Reg | Imm, clamp: int) -> Lane:
+    def _shuffle_wide(self, mode: str, lane: Lane, select: Reg | Imm) -> Lane:
         lo, hi = self.reg("b32"), self.reg("b32")
         self.emit("mov.b64", [Vec([lo, hi]), self.register(lane)], 1)
-        halves = [self.shuffle_word(mode, half, select, clamp) for half in (lo, hi)]
+        halves = [self.shuffle_word(mode, half, select) for half in (lo, hi)]
         out = self.reg(register_class(lane.dtype))
         self.emit("mov.b64", [out, Vec([*halves])], 1)
         return Lane(lane.dtype, out)

@@ -81,11 +81,6 @@ class StoreOp(Op):
         return []
 
 
-def pointer_tensor(t: Type) -> bool:
-    """Whether a type is a tile of pointers."""
-    return isinstance(t, TensorType) and isinstance(t.element, PointerType)
-
-
 def memdesc_type(v: Value) -> MemDescType:
     """The type of a value that must be a memdesc; ValueError otherwise."""
     if not isinstance(v.type, MemDescType):

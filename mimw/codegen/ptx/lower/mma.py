@@ -19,8 +19,6 @@ from mimw.ir.core import Value
 from mimw.ir.layout import Layout, tile_registers
 from mimw.ir.types import F16, F32, F64, I1, I32, U32, DType, MemDescType, TensorType, element_of
 
-Fragments = dict[tuple[int, ...], tuple[int, ...]]
-
 
 def ptx_builder(ctx: Lowering) -> PtxBuilder:
     """The builder of a PTX lowering."""
