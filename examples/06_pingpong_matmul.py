@@ -98,7 +98,7 @@ def plan(a, b, c, programs: int, BM: int, BN: int, BK: int, **_):
 
 
 def matmul(a, b, c, programs: int = 132, **constants):
-    """c = a @ b for fp16 or bf16, any M, N, K, by up to `programs` programs (an H200 has 132 multiprocessors). 2 STAGES or more; `plan` says more."""
+    """c = a @ b for fp16 or bf16, any M, N, K of 1 or more, by up to `programs` programs (one a multiprocessor). 2 STAGES or more; `plan` says more."""
     constants = CONSTANTS | constants
     grid, arguments = plan(a, b, c, programs, **constants)
     matmul_kernel[grid](*arguments, **constants)

@@ -85,7 +85,7 @@ def plan(a, b, c, BM: int, BN: int, BK: int, **_):
 
 
 def matmul(a, b, c, **constants):
-    """c = a @ b for fp16 or bf16, any M, N, K, with 2 STAGES or more; `plan` says more."""
+    """c = a @ b for fp16 or bf16, any M, N, K of 1 or more, 2 STAGES or more; `plan` says more."""
     constants = CONSTANTS | constants
     grid, arguments = plan(a, b, c, **constants)
     matmul_kernel[grid](*arguments, **constants, ctas_per_cga=(2, 1, 1))

@@ -151,6 +151,19 @@ def test_matmuls_of_tasks_text(name: str, kernel: str, options: dict[str, Any], 
     np.testing.assert_array_equal(c, (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype))
 
 
+@pytest.mark.parametrize(("name", "kernel"), [m[:2] for m in MATMULS], ids=[f"{n[:2]}-{k}" for n, k, _ in MATMULS])
+@pytest.mark.parametrize("stages", [2, 3])
+def test_matmuls_of_tasks_in_every_round(name: str, kernel: str, stages: int) -> None:
+    """Trips below, at and above the number of slots; ping-pong walks eight tiles in one program."""
+    example = load(name)
+    chosen: dict[str, Any] = {"kernel": getattr(example, kernel)} if name.startswith("05") else {}
+    chosen |= {"programs": 1} if name.startswith("06") else {}
+    for steps in (1, stages - 1, stages, stages + 1, 2 * stages + 1):
+        a, b = numbers((200, 64 * steps), "float16"), numbers((64 * steps, 136), "float16")
+        c = example.matmul(a, b, np.full((200, 136), np.nan, a.dtype), **chosen, STAGES=stages)
+        np.testing.assert_array_equal(c, (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype))
+
+
 def test_ping_pong_needs_its_turns(tmp_path: Path) -> None:
     """As the example says: without them a consumer takes an older phase of a slot for its own. With them it is right (above)."""
     source = (EXAMPLES / "06_pingpong_matmul.py").read_text()
