@@ -116,6 +116,11 @@ def simulated_kernel(fn: Callable[..., Any], signature: Signature, options: Opti
     return module
 
 
+def check_protocol(fn: Callable[..., Any], signature: Signature, options: Options) -> None:
+    """What a compile says of tasks and barriers, without the rest of it: `CompilationError` where they cannot work."""
+    pipeline.run(trace_kernel(fn, signature, options), get_target("sm_90a"), passes=pipeline.PROTOCOL)
+
+
 def compile_kernel(
     fn: Callable[..., Any],
     signature: Signature,

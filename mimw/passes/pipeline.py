@@ -70,6 +70,9 @@ SIMULATED: tuple[Pass, ...] = (
     fusion,  # the tile simulator rounds as the targets do
 )
 
+PROTOCOL: tuple[Pass, ...] = PASSES[: PASSES.index(check_protocol) + 1]
+"""As far as the checks of how tasks talk to each other."""
+
 
 def run(module: Module, target: Target, *, verify_each: bool = True, passes: tuple[Pass, ...] = PASSES) -> None:
     """Run all passes; with `passes` those (`SIMULATED` is what the tile simulator's input gets)."""
