@@ -134,7 +134,10 @@ def finish(x, n, N, bias, scale, ACTIVATION: ml.constexpr):
 
 @kernel
 def store_columns(c, buffers, x, m, n, first, N, bias, scale, COLUMNS: ml.constexpr, ACTIVATION: ml.constexpr):
-    """Finish a register tile and store it at (m, n) by TMA, COLUMNS at a time through the buffers in turn; `first` picks the one to begin with."""
+    """Finish a register tile and store it at (m, n) by TMA, COLUMNS at a time through the buffers in turn, from number `first` on.
+
+    Tiles follow each other, so that a tile takes each buffer equally often.
+    """
     if x.shape[1] > COLUMNS:
         left, right = left_and_right(x)
         middle: ml.constexpr = x.shape[1] // 2
@@ -179,7 +182,7 @@ def gemm_cooperative(
                     slot, phase = following(slot, phase, STAGES)
         with ml.async_task(num_warps=4, num_regs=232, replicate=2):
             r: ml.constexpr = ml.async_task_replica_id()
-            buffers = (staging[2 * r], staging[2 * r + 1])
+            buffers = (staging[2 * r], staging[2 * r + 1]) if BN > COLUMNS else (staging[2 * r],)
             slot, phase = 0, 0
             for item in range(first, tiles_m * tiles_n * SPLITS, step):
                 split, tile, start, length = part_of(item, tiles_m * tiles_n, K, BK, SPLITS)
@@ -226,7 +229,7 @@ def gemm_pingpong(
                     slot, phase = following(slot, phase, STAGES)
         with ml.async_task(num_warps=4, num_regs=232, replicate=2):
             r: ml.constexpr = ml.async_task_replica_id()
-            buffers = (staging[2 * r], staging[2 * r + 1])
+            buffers = (staging[2 * r], staging[2 * r + 1]) if BN > COLUMNS else (staging[2 * r],)
             steps = ml.cdiv(K, BK)
             used, order = r * steps, 1 - r  # slots that tiles before this one took; parity of this consumer's next turn
             for tile in range(first + r * step, tiles_m * tiles_n, 2 * step):

@@ -26,6 +26,8 @@ class GemmConfig:
     ) -> None:  # fmt: skip
         if kernel not in ("cooperative", "pingpong"):
             raise ValueError(f"kernel is 'cooperative' or 'pingpong', not {kernel!r}")
+        if STAGES < 2:
+            raise ValueError(f"STAGES is at least 2, not {STAGES}: one slot is multiplied while the next is copied")
         if CLUSTER not in (1, 2):
             raise ValueError(f"CLUSTER is 1 or 2, not {CLUSTER}")
         if SPLITS < 1 or (SPLITS > 1 and kernel != "cooperative"):

@@ -1,0 +1,98 @@
+"""The code of the GEMM kernels: every configuration that `choose` can name assembles without spills and warnings, in all operand majors."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from mimw.kernels import GemmConfig, gemm
+from mimw.kernels.gemm_config import choose
+
+SHAPES = (
+    (4096, 4096, 4096),
+    (8192, 8192, 512),
+    (512, 512, 8192),
+    (64, 8192, 8192),
+    (4096, 64, 256),
+    (128, 64, 4096),
+    (1280, 1280, 1280),
+)
+
+
+def compiled(config: GemmConfig, majors: tuple[bool, bool], dtype: str, out: str, **epilogue: Any) -> Any:
+    """One of the two kernels for a configuration."""
+    cooperative = config.kernel == "cooperative"
+    BM, BN, BK, CLUSTER = config.BM, config.BN, config.BK, config.CLUSTER
+    columns = config.COLUMNS // 2 if out == "f32" else config.COLUMNS
+    constants: dict[str, Any] = {
+        "BM": BM, "BN": BN, "BK": BK, "STAGES": config.STAGES, "GROUP_M": config.GROUP_M, "COLUMNS": columns,
+        "A_BY_COLUMNS": majors[0], "B_BY_COLUMNS": majors[1], "CLUSTER": CLUSTER, "ACTIVATION": epilogue.pop("activation", None),
+    }  # fmt: skip
+    if cooperative:
+        constants["SPLITS"] = config.SPLITS
+    signature = {
+        "a": block((BK, BM) if majors[0] else (BM, BK), dtype),
+        "b": block((BN // CLUSTER, BK) if majors[1] else (BK // CLUSTER, BN), dtype),
+        "c": block((BM // 2 if cooperative else BM, columns), out),
+        "M": "i32", "N": "i32", "K": "i32", **epilogue,
+    }  # fmt: skip
+    kernel = gemm.gemm_cooperative if cooperative else gemm.gemm_pingpong
+    return kernel.compile(signature, constants, num_warps=4, ctas_per_cga=(CLUSTER, 1, 1))
+
+
+def block(shape: tuple[int, int], dtype: str) -> str:
+    return f"tensor_desc<{shape[0]}x{shape[1]}x{dtype}>"
+
+
+def clean(kernel: Any) -> None:
+    assert not kernel.metadata.spill_bytes
+    assert not kernel.metadata.warnings
+
+
+def chosen() -> list[GemmConfig]:
+    return list(dict.fromkeys(choose(*shape) for shape in SHAPES))
+
+
+def test_the_table_is_covered():
+    kinds = {(c.kernel, c.BM, c.BN, c.STAGES, c.SPLITS > 1) for c in chosen()}
+    for m, n, k in itertools.product((1, 64, 128, 512, 1280, 4096, 16384), (8, 64, 256, 1024, 4096), (64, 2048, 16384)):
+        c = choose(m, n, k)
+        assert (c.kernel, c.BM, c.BN, c.STAGES, c.SPLITS > 1) in kinds, (m, n, k, c)
+
+
+@pytest.mark.parametrize("config", chosen(), ids=repr)
+@pytest.mark.parametrize("majors", list(itertools.product((False, True), repeat=2)))
+def test_majors_without_spills(config: GemmConfig, majors: tuple[bool, bool]):
+    clean(compiled(config, majors, "bf16", "f32" if config.SPLITS > 1 else "bf16"))
+
+
+@pytest.mark.parametrize("kernel", ["cooperative", "pingpong"])
+def test_epilogues_without_spills(kernel: str):
+    config = (
+        GemmConfig("cooperative", 128, 256, 64, 4)
+        if kernel == "cooperative"
+        else GemmConfig("pingpong", 128, 128, 64, 5)
+    )
+    for activation in ("relu", "gelu", "gelu_tanh", "silu"):
+        clean(compiled(config, (False, True), "f16", "f16", activation=activation, bias="*f16", scale="f32"))
+
+
+@pytest.mark.parametrize("shape", SHAPES[:3])
+def test_fp8_without_spills(shape: tuple[int, int, int]):
+    config = choose(*shape, item_size=1)
+    assert config.BK == 128
+    for dtype, out in (("f8e4m3", "bf16"), ("f8e5m2", "f32")):
+        clean(compiled(config, (False, True), dtype, out))
+
+
+@pytest.mark.parametrize("kernel", ["cooperative", "pingpong"])
+def test_clusters_without_spills(kernel: str):
+    config = (
+        GemmConfig("cooperative", 128, 256, 64, 4, CLUSTER=2)
+        if kernel == "cooperative"
+        else GemmConfig("pingpong", 128, 128, 64, 5, CLUSTER=2)
+    )
+    for majors in ((False, False), (True, True)):
+        clean(compiled(config, majors, "bf16", "bf16"))
