@@ -12,69 +12,23 @@ from collections.abc import Sequence
 
 from mimw.codegen.lane_builder import CTA, LANE, WARP, Lane, LaneBuilder, Tile, bits_of, wrap_int
 from mimw.codegen.machine import Addr, Comment, Imm, Inst, Operand, Reg, Sink, Special, Symbol, Vec
+from mimw.codegen.ptx.opcodes import (
+    CONVERSIONS,
+    FLOAT_OPS,
+    NORMALISED,
+    OPCODES,
+    PACKED,
+    access_of,
+    register_class,
+    suffixes,
+    type_name,
+)
 from mimw.diagnostics import InternalError
 from mimw.ir.types import BF16, F16, F32, F64, I1, I32, I64, U16, U32, U64, DType, Element, TensorDescType
 from mimw.target import Target
 
 FORMAT, PRINT_BUFFER = "_format_", "_print_values"
 """Names of the variables that printing needs: formats are numbered, the buffer of arguments is one a thread."""
-
-_CLASS = {8: "b16", 16: "b16", 32: "b32", 64: "b64"}
-
-_INT_OPS = {
-    "add": "add.{s}", "sub": "sub.{s}", "mul": "mul.lo.{s}", "mulhi": "mul.hi.{s}", "div": "div.{s}", "rem": "rem.{s}",
-    "min": "min.{s}", "max": "max.{s}", "and": "and.{b}", "or": "or.{b}", "xor": "xor.{b}", "not": "not.{b}", "neg": "neg.{n}",
-    "abs": "abs.{n}", "shl": "shl.{b}", "shr": "shr.{s}",
-}  # fmt: skip
-_ROUND = {
-    "floor": "cvt.rmi.{f}.{f}", "ceil": "cvt.rpi.{f}.{f}", "rint": "cvt.rni.{f}.{f}", "trunc": "cvt.rzi.{f}.{f}",
-}  # fmt: skip
-_FLOAT_OPS = {
-    "add": "add.rn.{f}", "sub": "sub.rn.{f}", "mul": "mul.rn.{f}", "fma": "fma.rn.{f}", "neg": "neg.{f}", "abs": "abs.{f}",
-    "min": "min.{f}", "max": "max.{f}", "minnan": "min.NaN.{f}", "maxnan": "max.NaN.{f}",
-}  # fmt: skip
-_F32_OPS = {
-    **_FLOAT_OPS, **_ROUND, "div_full": "div.full.f32", "div_rn": "div.rn.f32", "sqrt_rn": "sqrt.rn.f32",
-    "sqrt_approx": "sqrt.approx.ftz.f32", "rsqrt_approx": "rsqrt.approx.ftz.f32", "ex2_approx": "ex2.approx.ftz.f32",
-    "lg2_approx": "lg2.approx.ftz.f32", "rcp_approx": "rcp.approx.ftz.f32", "rcp_rn": "rcp.rn.f32",
-}  # fmt: skip
-_F64_OPS = {
-    **{k: v for k, v in _FLOAT_OPS.items() if not k.endswith("nan")},
-    **_ROUND, "div_rn": "div.rn.f64", "div_rz": "div.rz.f64", "sqrt_rn": "sqrt.rn.f64", "rcp_rn": "rcp.rn.f64",
-}  # fmt: skip
-_PACKED = frozenset(_FLOAT_OPS)
-_NORMALISED = frozenset(("add", "sub", "mul", "shl", "neg", "not", "abs", "div"))
-
-
-def register_class(dtype: Element) -> str:
-    """The register class that holds one value of a type."""
-    if dtype is I1:
-        return "pred"
-    if dtype is F32:
-        return "f32"
-    if dtype is F64:
-        return "f64"
-    return _CLASS[bits_of(dtype)]
-
-
-def _suffixes(dtype: Element) -> tuple[str, str, str]:
-    """PTX types of an integer: with its signedness, untyped, signed."""
-    bits = max(16, bits_of(dtype))
-    signed = isinstance(dtype, DType) and dtype.kind == "int"
-    return (f"{'s' if signed else 'u'}{bits}", f"b{bits}", f"s{bits}")
-
-
-def _opcode_table() -> dict[tuple[str, str], str]:
-    from_float = {"f16": {**_FLOAT_OPS, **_ROUND}, "bf16": _FLOAT_OPS, "f32": _F32_OPS, "f64": _F64_OPS}
-    table = {(prim, name): text.replace("{f}", name) for name, ops in from_float.items() for prim, text in ops.items()}
-    for name in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"):
-        bits, sign = max(16, int(name[1:])), "s" if name[0] == "i" else "u"
-        for prim, text in _INT_OPS.items():
-            table[prim, name] = text.format(s=f"{sign}{bits}", b=f"b{bits}", n=f"s{bits}")
-    return table
-
-
-OPCODES = {**_opcode_table(), ("subsat", "i32"): "sub.sat.s32"}
 
 
 class PtxBuilder(LaneBuilder):
@@ -272,7 +226,7 @@ class PtxBuilder(LaneBuilder):
             low = self.pure(opcode.replace("hi", "lo"), dtype, operands, uniform)
             return self.pure("shr.s16" if signed else "shr.u16", dtype, [self._reg_of(low), Imm(8)], uniform)
         found = self.pure(opcode, dtype, operands, uniform)
-        if prim not in _NORMALISED:
+        if prim not in NORMALISED:
             return found
         return self.pure("cvt.s16.s8" if signed else "cvt.u16.u8", dtype, [self._reg_of(found)], uniform)
 
@@ -295,12 +249,12 @@ class PtxBuilder(LaneBuilder):
         return self.pure("fma.rn.bf16", BF16, operands, uniform)
 
     def packs(self, prim: str, dtype: DType) -> bool:
-        return prim in _PACKED and (dtype is F16 or dtype is BF16)
+        return prim in PACKED and (dtype is F16 or dtype is BF16)
 
     def packed_op(self, prim: str, dtype: DType, args: Sequence[tuple[Lane, Lane]]) -> tuple[Lane, Lane]:
         uniform = min(min(a.uniform, b.uniform) for a, b in args)
         regs: list[Reg | Imm] = [*(self.packed(pair) for pair in args)]
-        opcode = _FLOAT_OPS[prim].replace("{f}", dtype.name + "x2")
+        opcode = FLOAT_OPS[prim].replace("{f}", dtype.name + "x2")
         if dtype is BF16 and not self.has_bf16 and prim in ("add", "sub", "mul"):
             one, minus_one, minus_zero = (self.register(Lane(U32, None, x * 0x10001)) for x in (0x3F80, 0xBF80, 0x8000))
             by_fma: dict[str, list[Reg | Imm]] = {
@@ -325,7 +279,7 @@ class PtxBuilder(LaneBuilder):
             name = "neu" if how == "ne" else how
             suffix = dtype.name
         else:
-            name, suffix = how, _suffixes(dtype)[0]
+            name, suffix = how, suffixes(dtype)[0]
         x, y = self.operand(a), self.operand(b)
         if isinstance(x, Imm):
             x = self.register(a)
@@ -353,10 +307,10 @@ class PtxBuilder(LaneBuilder):
     # ----------------------------------------------------------------------------------------------------- conversions
 
     def converts(self, how: str, source: Element, to: Element) -> bool:
-        return (how, _type(source), _type(to)) in CONVERSIONS
+        return (how, type_name(source), type_name(to)) in CONVERSIONS
 
     def convert(self, how: str, lane: Lane, to: DType) -> Lane:
-        opcode = CONVERSIONS[how, _type(lane.dtype), _type(to)]
+        opcode = CONVERSIONS[how, type_name(lane.dtype), type_name(to)]
         return self.pure(opcode, to, [self.register(lane)], lane.uniform)
 
     def convert_pair(self, how: str, lo: Lane, hi: Lane, to: DType) -> tuple[Lane, Lane] | None:
@@ -591,7 +545,7 @@ class PtxBuilder(LaneBuilder):
         bits = bits_of(dtype)
         if guard is not None and guard.reg is None and not guard.off:
             return list(other) if other is not None else [self.const_zero(dtype)] * count
-        cls, words, kind = _access(dtype, count)
+        cls, words, kind = access_of(dtype, count)
         regs = [self.reg(cls) for _ in range(words)]
         tied: list[Operand] | None = None
         if guard is not None and guard.reg is not None:
@@ -620,7 +574,7 @@ class PtxBuilder(LaneBuilder):
     def store(self, space: str, address: Lane, values: Tile, guard: Lane | None, how: str = "") -> None:
         dtype = values[0].dtype
         count = len(values)
-        _, words, kind = _access(dtype, count)
+        _, words, kind = access_of(dtype, count)
         per = count // words
         if per == 1:
             regs = [self.register(v) for v in values]
@@ -723,55 +677,5 @@ def _vec(regs: Sequence[Reg | Imm]) -> Operand:
     return regs[0] if len(regs) == 1 else Vec([*regs])
 
 
-def _access(dtype: Element, count: int) -> tuple[str, int, str]:
-    """(register class, number of registers, PTX type) of one access to `count` elements."""
-    bits = bits_of(dtype)
-    if bits >= 32 or count == 1:
-        cls = register_class(dtype)
-        if bits == 8:
-            return cls, 1, "s8" if isinstance(dtype, DType) and dtype.kind == "int" else "u8"
-        return cls, count, f"b{bits}" if cls[0] != "f" else cls
-    if bits * count == 16:
-        return "b32", 1, "u16"
-    return "b32", bits * count // 32, "b32"
-
-
 def _same_half(lo: Lane, hi: Lane) -> bool:
     return lo.reg is not None and lo.reg is hi.reg and lo.part >= 0 and lo.part % 2 == 0 and hi.part == lo.part + 1
-
-
-def _type(dtype: Element) -> str:
-    return dtype.name if isinstance(dtype, DType) else "u64"
-
-
-def _conversion_table() -> dict[tuple[str, str, str], str]:
-    """(how, source, destination) -> opcode, for what is one instruction on every target."""
-    table: dict[tuple[str, str, str], str] = {}
-    ints = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
-
-    def ptx(name: str) -> str:
-        return name.replace("i", "s")
-
-    for a in ints:
-        held = ptx(a) if a[1:] != "8" else ptx(a)[0] + "16"
-        for b in ints:
-            # Narrow results are held extended; to a 16-bit register from 8 bits the source is already extended.
-            narrow = ptx(b)
-            table["int", a, b] = f"cvt.{narrow}.{held}"
-        for f in ("f16", "f32", "f64"):
-            table["rn", a, f] = f"cvt.rn.{f}.{held}"
-            table["rz", a, f] = f"cvt.rz.{f}.{held}"
-            if f != "f16":
-                table["rzi", f, a] = f"cvt.rzi.{ptx(a)}.{f}"
-    for how in ("rn", "rz"):
-        table[how, "f32", "f16"] = f"cvt.{how}.f16.f32"
-        table[how, "f32", "bf16"] = f"cvt.{how}.bf16.f32"
-        table[how, "f64", "f32"] = f"cvt.{how}.f32.f64"
-        table[how, "f64", "f16"] = f"cvt.{how}.f16.f64"
-    table["exact", "f16", "f32"] = "cvt.f32.f16"
-    table["exact", "f16", "f64"] = "cvt.f64.f16"
-    table["exact", "f32", "f64"] = "cvt.f64.f32"
-    return table
-
-
-CONVERSIONS = _conversion_table()

@@ -12,11 +12,12 @@ from typing import Any
 from mimw.codegen.leave_ssa import leave_ssa
 from mimw.codegen.lowering import FactsLike, Lowering
 from mimw.codegen.machine import FlatFunction, Function, Imm, dead_code
-from mimw.codegen.ptx.builder import PRINT_BUFFER, PtxBuilder, register_class
+from mimw.codegen.ptx.builder import PRINT_BUFFER, PtxBuilder
 from mimw.codegen.ptx.isa import check, resolve
 from mimw.codegen.ptx.lower import all_lowerings as ptx_lowerings
 from mimw.codegen.ptx.lower import frame, task, tensor_map
 from mimw.codegen.ptx.module import Extern, PtxModule, Variable
+from mimw.codegen.ptx.opcodes import register_class
 from mimw.codegen.ptx.printer import print_module
 from mimw.codegen.shared import all_lowerings as shared_lowerings
 from mimw.diagnostics import CompilationError

@@ -14,8 +14,9 @@ from typing import Any
 from mimw.codegen.lane_builder import CTA, LANE, Lane, Tile, as_u32, bits_of
 from mimw.codegen.lowering import Lowering, layout_of, lowers
 from mimw.codegen.machine import Block, Edge, Imm, Operand, Terminator
-from mimw.codegen.ptx.builder import PtxBuilder, register_class
+from mimw.codegen.ptx.builder import PtxBuilder
 from mimw.codegen.ptx.lower.mma import ptx_builder
+from mimw.codegen.ptx.opcodes import register_class
 from mimw.diagnostics import InternalError
 from mimw.ir import layout as algebra
 from mimw.ir.types import F16, F32, F64, I1, I32, U8, U16, U32, U64, DType, PointerType, TensorType, element_of
