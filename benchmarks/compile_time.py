@@ -10,7 +10,8 @@ import types
 
 from benchmarks.matmul import example
 from mimw.compiler import Options, compile_kernel
-from mimw.jit import Kernel, parse_signature
+from mimw.jit import Kernel
+from mimw.signature import parse_signature
 from mimw.target import get_target
 
 SIGNATURE = [

@@ -1,12 +1,8 @@
 """`@mimw.kernel`: from a call ``kernel[grid](*args, **options)`` to compiled code, or to the tile simulator.
 
-Owns: binding of arguments to parameters, specialisation (what of an argument becomes part of the code), the choice of where a kernel
-runs, the in-memory and disk caches. Where it runs is decided by the arguments: CUDA arrays run on their device, host arrays (NumPy, torch
+Owns: binding of arguments to parameters, the choice of where a kernel runs, the in-memory and disk caches. What of an argument becomes
+part of the code is `signature.py`'s. Where it runs is decided by the arguments: CUDA arrays run on their device, host arrays (NumPy, torch
 CPU tensors) in the tile simulator.
-
-Specialisation: a pointer is known by its dtype and whether its address is a multiple of 16 bytes; an integer by its width (i32, i64 beyond 2^31, u64
-beyond 2^63), by whether it is a multiple of 16, and by being 1 (then it is a constant); bool is i1, float is f32, None and constexprs are
-constants; a tensor descriptor is known by its dtype and block shape.
 """
 
 from __future__ import annotations
@@ -21,20 +17,16 @@ from mimw.compiler import Options, check_protocol, compile_kernel, simulated_ker
 from mimw.diagnostics import CompilationError, LaunchError
 from mimw.frontend.dependencies import Dependencies, dependencies
 from mimw.frontend.source import KernelFunction
-from mimw.frontend.trace import Arg, Const, Signature
-from mimw.ir.types import DTYPES, I1, I32, I64, U64, DType, PointerType, TensorDescType
-from mimw.language.core import constexpr
+from mimw.frontend.trace import Signature
 from mimw.runtime import cache as disk
 from mimw.runtime import driver_api
 from mimw.runtime.arrays import ArrayInfo, ScalarInfo, describe
 from mimw.runtime.convention import KernelMetadata
 from mimw.runtime.launch import CompiledKernel
 from mimw.runtime.launch_errors import caller_loc, check_cluster, check_grid
-from mimw.runtime.tensor_descriptor import TensorDescriptor
+from mimw.signature import is_constexpr, is_meta, parse_signature, signature_of, specialise
 from mimw.target import Target, get_target
 
-POINTER_DIVISOR = 16
-INTEGER_DIVISOR = 16
 _OPTIONS = ("num_warps", "num_stages", "maxnreg", "enable_fp_fusion", "debug", "ctas_per_cga")
 _LAUNCH_ONLY = ("stream", "num_ctas")
 MAX_CLUSTER = 16
@@ -59,7 +51,7 @@ class Kernel(KernelFunction):
         self.name = fn.__name__
         self.__doc__ = fn.__doc__
         self.parameter_names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        self.constexpr_flags = tuple(_is_constexpr(fn.__annotations__.get(n)) for n in self.parameter_names)
+        self.constexpr_flags = tuple(is_constexpr(fn.__annotations__.get(n)) for n in self.parameter_names)
         positional = code.co_varnames[: code.co_argcount]
         self.defaults = dict(zip(reversed(positional), reversed(fn.__defaults__ or ()), strict=False))
         self.defaults.update(fn.__kwdefaults__ or {})
@@ -157,25 +149,11 @@ class Kernel(KernelFunction):
 
     def specialise(self, values: list[Any]) -> tuple[Any, ...]:
         """What of the values becomes part of the code, as a hashable key: one entry a parameter."""
-        key: list[Any] = []
-        constexprs = self.constexpr_flags
-        for i, v in enumerate(values):
-            key.append(_constant_key(self, i, v) if constexprs[i] else _value_key(self, i, v))
-        return tuple(key)
+        return specialise(self, values)
 
     def signature(self, key: tuple[Any, ...], values: list[Any]) -> Signature:
         """The frontend's signature for a specialisation."""
-        specs: dict[str, Arg | Const] = {}
-        for name, k, v in zip(self.parameter_names, key, values, strict=True):
-            if k[0] == "c":
-                specs[name] = Const(v)
-            elif k[0] == "p":
-                specs[name] = Arg(PointerType(DTYPES[k[1]]), POINTER_DIVISOR if k[2] else 1)
-            elif k[0] == "d":
-                specs[name] = Arg(TensorDescType(k[2], DTYPES[k[1]]))
-            else:
-                specs[name] = Arg(DTYPES[k[1]], INTEGER_DIVISOR if k[2] else 1)
-        return specs
+        return signature_of(self.parameter_names, key, values)
 
     # Compilation
 
@@ -326,7 +304,7 @@ class Kernel(KernelFunction):
     def _infos(self, values: list[Any]) -> dict[int, ArrayInfo | ScalarInfo]:
         """What the run-time arguments are, by their place."""
         runtime = [(i, v) for i, v in enumerate(values) if not self.constexpr_flags[i]]
-        return {i: self.describe(i, v) for i, v in runtime if v is not None and not _is_meta(v)}
+        return {i: self.describe(i, v) for i, v in runtime if v is not None and not is_meta(v)}
 
     def _grid(self, grid: Callable[[dict[str, Any]], Any], meta: dict[str, Any]) -> Any:
         """What a grid function gives for the arguments by name."""
@@ -423,146 +401,6 @@ def assembler_version() -> str:
     if from_ptxas:
         return f"ptxas {from_ptxas}"
     return f"driver {driver_api.driver_version()}" if driver_api.available() else "none"
-
-
-def _is_constexpr(annotation: Any) -> bool:
-    """Whether a parameter's annotation says constexpr: the class itself, or its name in a string (postponed annotations)."""
-    if not isinstance(annotation, str):
-        return annotation is constexpr
-    return annotation.strip("'\"").partition("[")[0].rpartition(".")[2] == "constexpr"
-
-
-def _is_meta(v: Any) -> bool:
-    """Values that are constants wherever they stand: dtypes, kernels, strings, tuples."""
-    return isinstance(v, (DType, KernelFunction, str, tuple))
-
-
-def _constant_key(kernel: Kernel, index: int, v: Any) -> tuple[Any, ...]:
-    try:
-        hash(v)
-    except TypeError:
-        name = kernel.parameter_names[index]
-        what = f"a {type(v).__name__}"
-        raise kernel.refuse(
-            "launch-constexpr",
-            f"cannot take {what} for {name!r}: it is a constexpr, which must be hashable",
-            hint="constants are numbers, strings, dtypes, and tuples of them; an array is passed to a parameter without annotation",
-        ) from None
-    return ("c", type(v).__name__, v)
-
-
-def _value_key(kernel: Kernel, index: int, v: Any) -> tuple[Any, ...]:
-    if isinstance(v, bool):
-        return ("s", "i1", False)
-    if isinstance(v, int):
-        return _integer_key(v)
-    if v is None or _is_meta(v):
-        return ("c", type(v).__name__, v)
-    if type(v) is float:  # NumPy's float64 is a float too, and keeps its own type
-        return ("s", "f32", False)
-    if isinstance(v, TensorDescriptor):  # the padding is the launch's alone
-        return ("d", v.dtype, v.block_shape)
-    info = kernel.describe(index, v)
-    if isinstance(info, ArrayInfo):
-        return ("p", info.dtype, info.ptr % POINTER_DIVISOR == 0)
-    if isinstance(info.value, int) and not isinstance(info.value, bool):
-        return ("s", info.dtype, info.value % INTEGER_DIVISOR == 0)
-    return ("s", info.dtype, False)
-
-
-def _integer_key(v: int) -> tuple[Any, ...]:
-    if v == 1:
-        return ("c", "int", 1)
-    if -(1 << 31) <= v < 1 << 31:
-        dtype: DType = I32
-    elif -(1 << 63) <= v < 1 << 63:
-        dtype = I64
-    else:
-        dtype = U64
-    return ("s", dtype.name, v % INTEGER_DIVISOR == 0)
-
-
-def parse_signature(
-    kernel: Kernel, types: dict[str, Any] | list[Any] | tuple[Any, ...], constants: dict[str, Any]
-) -> Signature:
-    """The textual signature of `Kernel.compile` as the frontend's."""
-    names = kernel.parameter_names
-    flags = kernel.constexpr_flags
-    if isinstance(types, dict):
-        signature = types
-    else:
-        runtime = [n for n, c in zip(names, flags, strict=True) if not c and n not in constants]
-        if len(types) != len(runtime):
-            text = f"has {len(runtime)} run-time parameters ({', '.join(runtime)}), {len(types)} types were given"
-            raise kernel.refuse("launch-signature", text)
-        signature = dict(zip(runtime, types, strict=True))
-    unknown = [n for n in (*signature, *constants) if n not in names]
-    if unknown:
-        raise kernel.refuse("launch-signature", f"has no parameter {unknown[0]!r}; it has {', '.join(names)}")
-    specs: dict[str, Arg | Const] = {}
-    for name, is_constexpr in zip(names, flags, strict=True):
-        if name in constants:
-            specs[name] = Const(constants[name])
-        elif name in signature:
-            specs[name] = Const(signature[name]) if is_constexpr else _parse_type(kernel, name, signature[name])
-        elif name in kernel.defaults:
-            specs[name] = Const(kernel.defaults[name])
-        else:
-            raise kernel.refuse("launch-signature", f"misses the {'value' if is_constexpr else 'type'} of {name!r}")
-    return specs
-
-
-_TYPE_NAMES = {
-    "fp16": "f16", "fp32": "f32", "fp64": "f64", "fp8e4nv": "f8e4m3", "fp8e5": "f8e5m2", "float16": "f16", "bfloat16": "bf16",
-    "float32": "f32", "float64": "f64", "bool": "i1",
-}  # fmt: skip
-
-
-def _parse_type(kernel: Kernel, name: str, text: Any) -> Arg | Const:
-    if isinstance(text, DType):
-        return Arg(text, 1)
-    if isinstance(text, TensorDescriptor):
-        return Arg(TensorDescType(text.block_shape, DTYPES[text.dtype]))
-    if not isinstance(text, str):
-        return Const(text)
-    if text.startswith(_DESCRIPTOR_HEADS):
-        return _parse_descriptor(kernel, name, text)
-    body, _, promise = text.partition(":")
-    if body.startswith("="):
-        return Const(int(body[1:]))
-    pointer = body.startswith("*")
-    body = body.lstrip("*")
-    dtype = DTYPES.get(_TYPE_NAMES.get(body, body))
-    if dtype is None or (promise and not promise.isdigit()):
-        raise kernel.refuse(
-            "launch-signature",
-            f"cannot take the type {text!r} for {name!r}",
-            hint="types are written '*bf16', '*f32:16', 'i32', 'i32:16', '=1'",
-        )
-    divisor = int(promise) if promise else 1
-    if pointer:
-        return Arg(PointerType(dtype), divisor)
-    if dtype is I1:
-        divisor = 1
-    return Arg(dtype, divisor)
-
-
-_DESCRIPTOR_HEADS = ("tensor_desc<", "tensordesc<")
-
-
-def _parse_descriptor(kernel: Kernel, name: str, text: str) -> Arg:
-    """A descriptor's type: as in tile IR, ``tensor_desc<128x64xbf16>``, or Triton's ``tensordesc<bf16[128, 64]>``."""
-    body = text.partition("<")[2].removesuffix(">").replace(" ", "")
-    if body.endswith("]"):
-        word, _, sizes = body[:-1].partition("[")
-        dims = sizes.split(",")
-    else:
-        *dims, word = body.split("x")
-    dtype = DTYPES.get(_TYPE_NAMES.get(word, word))
-    if dtype is None or not dims or not all(d.isdigit() and int(d) for d in dims):
-        hint = "a descriptor is written 'tensor_desc<128x64xbf16>'"
-        raise kernel.refuse("launch-signature", f"cannot take the type {text!r} for {name!r}", hint=hint)
-    return Arg(TensorDescType(tuple(map(int, dims)), dtype))
 
 
 def _ptxas_version() -> str:

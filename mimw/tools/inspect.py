@@ -19,8 +19,9 @@ from mimw.codegen.ptx.assemble import disassemble
 from mimw.compiler import Options, compile_kernel
 from mimw.diagnostics import UNKNOWN, CompilationError, LaunchError, Loc
 from mimw.frontend.trace import Signature
-from mimw.jit import Kernel, parse_signature
+from mimw.jit import Kernel
 from mimw.runtime.launch import CompiledKernel
+from mimw.signature import parse_signature
 from mimw.target import get_target
 
 NVIDIA_PACKAGES = "nvidia-cuda-nvcc nvidia-cuda-nvdisasm"

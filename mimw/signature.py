@@ -1,0 +1,207 @@
+"""Arguments and their types as a kernel is compiled for them: keys of specialisation, and signatures written as text.
+
+Owns what of an argument becomes part of the code, and the spelling of types in `Kernel.compile`. Launches and compiles nothing; knows a
+kernel only by its parameters.
+
+Specialisation: a pointer is known by its dtype and whether its address is a multiple of 16 bytes; an integer by its width (i32, i64 beyond 2^31, u64
+beyond 2^63), by whether it is a multiple of 16, and by being 1 (then it is a constant); bool is i1, float is f32, None and constexprs are
+constants; a tensor descriptor is known by its dtype and block shape.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from mimw.diagnostics import LaunchError
+from mimw.frontend.source import KernelFunction
+from mimw.frontend.trace import Arg, Const, Signature
+from mimw.ir.types import DTYPES, I1, I32, I64, U64, DType, PointerType, TensorDescType
+from mimw.language.core import constexpr
+from mimw.runtime.arrays import ArrayInfo, ScalarInfo
+from mimw.runtime.tensor_descriptor import TensorDescriptor
+
+POINTER_DIVISOR = 16
+INTEGER_DIVISOR = 16
+
+
+class Parameters(Protocol):
+    """What is asked of a kernel here."""
+
+    parameter_names: tuple[str, ...]
+    constexpr_flags: tuple[bool, ...]
+    defaults: dict[str, Any]
+
+    def refuse(self, code: str, text: str, hint: str | None = None) -> LaunchError:
+        """The error that this kernel `text`, at the caller's line."""
+        ...
+
+    def describe(self, index: int, value: Any) -> ArrayInfo | ScalarInfo:
+        """What an argument is; `LaunchError` when it is neither array nor scalar."""
+        ...
+
+
+def specialise(kernel: Parameters, values: list[Any]) -> tuple[Any, ...]:
+    """What of the values becomes part of the code, as a hashable key: one entry a parameter.
+
+    An entry is ("c", type, value) of a constant, ("p", dtype, aligned), ("s", dtype, divisible), or ("d", dtype, block shape).
+    """
+    key: list[Any] = []
+    constexprs = kernel.constexpr_flags
+    for i, v in enumerate(values):
+        key.append(_constant_key(kernel, i, v) if constexprs[i] else _value_key(kernel, i, v))
+    return tuple(key)
+
+
+def signature_of(names: tuple[str, ...], key: tuple[Any, ...], values: list[Any]) -> Signature:
+    """The frontend's signature for a key of `specialise`."""
+    specs: dict[str, Arg | Const] = {}
+    for name, k, v in zip(names, key, values, strict=True):
+        if k[0] == "c":
+            specs[name] = Const(v)
+        elif k[0] == "p":
+            specs[name] = Arg(PointerType(DTYPES[k[1]]), POINTER_DIVISOR if k[2] else 1)
+        elif k[0] == "d":
+            specs[name] = Arg(TensorDescType(k[2], DTYPES[k[1]]))
+        else:
+            specs[name] = Arg(DTYPES[k[1]], INTEGER_DIVISOR if k[2] else 1)
+    return specs
+
+
+def is_constexpr(annotation: Any) -> bool:
+    """Whether a parameter's annotation says constexpr: the class itself, or its name in a string (postponed annotations)."""
+    if not isinstance(annotation, str):
+        return annotation is constexpr
+    return annotation.strip("'\"").partition("[")[0].rpartition(".")[2] == "constexpr"
+
+
+def is_meta(v: Any) -> bool:
+    """Values that are constants wherever they stand: dtypes, kernels, strings, tuples."""
+    return isinstance(v, (DType, KernelFunction, str, tuple))
+
+
+def _constant_key(kernel: Parameters, index: int, v: Any) -> tuple[Any, ...]:
+    try:
+        hash(v)
+    except TypeError:
+        name = kernel.parameter_names[index]
+        what = f"a {type(v).__name__}"
+        raise kernel.refuse(
+            "launch-constexpr",
+            f"cannot take {what} for {name!r}: it is a constexpr, which must be hashable",
+            hint="constants are numbers, strings, dtypes, and tuples of them; an array is passed to a parameter without annotation",
+        ) from None
+    return ("c", type(v).__name__, v)
+
+
+def _value_key(kernel: Parameters, index: int, v: Any) -> tuple[Any, ...]:
+    if isinstance(v, bool):
+        return ("s", "i1", False)
+    if isinstance(v, int):
+        return _integer_key(v)
+    if v is None or is_meta(v):
+        return ("c", type(v).__name__, v)
+    if type(v) is float:  # NumPy's float64 is a float too, and keeps its own type
+        return ("s", "f32", False)
+    if isinstance(v, TensorDescriptor):  # the padding is the launch's alone
+        return ("d", v.dtype, v.block_shape)
+    info = kernel.describe(index, v)
+    if isinstance(info, ArrayInfo):
+        return ("p", info.dtype, info.ptr % POINTER_DIVISOR == 0)
+    if isinstance(info.value, int) and not isinstance(info.value, bool):
+        return ("s", info.dtype, info.value % INTEGER_DIVISOR == 0)
+    return ("s", info.dtype, False)
+
+
+def _integer_key(v: int) -> tuple[Any, ...]:
+    if v == 1:
+        return ("c", "int", 1)
+    if -(1 << 31) <= v < 1 << 31:
+        dtype: DType = I32
+    elif -(1 << 63) <= v < 1 << 63:
+        dtype = I64
+    else:
+        dtype = U64
+    return ("s", dtype.name, v % INTEGER_DIVISOR == 0)
+
+
+def parse_signature(
+    kernel: Parameters, types: dict[str, Any] | list[Any] | tuple[Any, ...], constants: dict[str, Any]
+) -> Signature:
+    """The textual signature of `Kernel.compile` as the frontend's."""
+    names = kernel.parameter_names
+    flags = kernel.constexpr_flags
+    if isinstance(types, dict):
+        signature = types
+    else:
+        runtime = [n for n, c in zip(names, flags, strict=True) if not c and n not in constants]
+        if len(types) != len(runtime):
+            text = f"has {len(runtime)} run-time parameters ({', '.join(runtime)}), {len(types)} types were given"
+            raise kernel.refuse("launch-signature", text)
+        signature = dict(zip(runtime, types, strict=True))
+    unknown = [n for n in (*signature, *constants) if n not in names]
+    if unknown:
+        raise kernel.refuse("launch-signature", f"has no parameter {unknown[0]!r}; it has {', '.join(names)}")
+    specs: dict[str, Arg | Const] = {}
+    for name, constant in zip(names, flags, strict=True):
+        if name in constants:
+            specs[name] = Const(constants[name])
+        elif name in signature:
+            specs[name] = Const(signature[name]) if constant else _parse_type(kernel, name, signature[name])
+        elif name in kernel.defaults:
+            specs[name] = Const(kernel.defaults[name])
+        else:
+            raise kernel.refuse("launch-signature", f"misses the {'value' if constant else 'type'} of {name!r}")
+    return specs
+
+
+_TYPE_NAMES = {
+    "fp16": "f16", "fp32": "f32", "fp64": "f64", "fp8e4nv": "f8e4m3", "fp8e5": "f8e5m2", "float16": "f16", "bfloat16": "bf16",
+    "float32": "f32", "float64": "f64", "bool": "i1",
+}  # fmt: skip
+
+
+def _parse_type(kernel: Parameters, name: str, text: Any) -> Arg | Const:
+    if isinstance(text, DType):
+        return Arg(text, 1)
+    if isinstance(text, TensorDescriptor):
+        return Arg(TensorDescType(text.block_shape, DTYPES[text.dtype]))
+    if not isinstance(text, str):
+        return Const(text)
+    if text.startswith(_DESCRIPTOR_HEADS):
+        return _parse_descriptor(kernel, name, text)
+    body, _, promise = text.partition(":")
+    if body.startswith("="):
+        return Const(int(body[1:]))
+    pointer = body.startswith("*")
+    body = body.lstrip("*")
+    dtype = DTYPES.get(_TYPE_NAMES.get(body, body))
+    if dtype is None or (promise and not promise.isdigit()):
+        raise kernel.refuse(
+            "launch-signature",
+            f"cannot take the type {text!r} for {name!r}",
+            hint="types are written '*bf16', '*f32:16', 'i32', 'i32:16', '=1'",
+        )
+    divisor = int(promise) if promise else 1
+    if pointer:
+        return Arg(PointerType(dtype), divisor)
+    if dtype is I1:
+        divisor = 1
+    return Arg(dtype, divisor)
+
+
+_DESCRIPTOR_HEADS = ("tensor_desc<", "tensordesc<")
+
+
+def _parse_descriptor(kernel: Parameters, name: str, text: str) -> Arg:
+    """A descriptor's type: as in tile IR, ``tensor_desc<128x64xbf16>``, or Triton's ``tensordesc<bf16[128, 64]>``."""
+    body = text.partition("<")[2].removesuffix(">").replace(" ", "")
+    if body.endswith("]"):
+        word, _, sizes = body[:-1].partition("[")
+        dims = sizes.split(",")
+    else:
+        *dims, word = body.split("x")
+    dtype = DTYPES.get(_TYPE_NAMES.get(word, word))
+    if dtype is None or not dims or not all(d.isdigit() and int(d) for d in dims):
+        hint = "a descriptor is written 'tensor_desc<128x64xbf16>'"
+        raise kernel.refuse("launch-signature", f"cannot take the type {text!r} for {name!r}", hint=hint)
+    return Arg(TensorDescType(tuple(map(int, dims)), dtype))
