@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from mimw.ir.core import Block, Function, OpBase, Region, Value
+from mimw.ir.core import Argument, Block, Function, OpBase, Region, Value
 from mimw.ir.opdef import Op
 
 Pattern = Callable[[OpBase], bool]
@@ -59,7 +59,8 @@ def clone_region(region: Region, values: dict[Value, Value]) -> Region:
 
 def clone_function(function: Function) -> Function:
     """A copy of a kernel that shares nothing that changes with it."""
-    new = Function(function.name, list(function.arguments), function.loc, function.num_warps, function.num_stages)
+    arguments = [Argument(a.name, a.type, a.divisor, a.loc) for a in function.arguments]  # passes give descriptors layouts
+    new = Function(function.name, arguments, function.loc, function.num_warps, function.num_stages)
     new.options = dict(function.options)
     values: dict[Value, Value] = {}
     new.body = clone_region(function.body, values)
