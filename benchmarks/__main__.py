@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import bandwidth, compile_time, import_time, matmul
+from benchmarks import bandwidth, compile_time, gemm, import_time, matmul
 from mimw.runtime import driver_api
 
 
@@ -10,10 +10,11 @@ def main() -> None:
     import_time.main()
     compile_time.main()
     if not driver_api.available():
-        print("no CUDA device: bandwidth and matmul are left out")
+        print("no CUDA device: bandwidth, matmul and gemm are left out")
         return
     bandwidth.main()
     matmul.main()
+    gemm.main(["--quick"])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.gemm import TABLE, body_lines, random_shapes
 from mimw.kernels import GemmConfig, gemm
 from mimw.kernels.gemm_config import choose
 
@@ -96,3 +97,14 @@ def test_clusters_without_spills(kernel: str):
     )
     for majors in ((False, False), (True, True)):
         clean(compiled(config, majors, "bf16", "bf16"))
+
+
+def test_bodies_are_short():
+    assert 20 < body_lines(gemm.gemm_cooperative) < 80
+    assert 20 < body_lines(gemm.gemm_pingpong) < 80
+
+
+def test_random_shapes_are_the_same_in_every_run():
+    shapes = random_shapes()
+    assert shapes == random_shapes() and len(set(shapes)) == 10 and not set(shapes) & set(TABLE)
+    assert all(n % 8 == 0 and 256 <= n <= 16384 for shape in shapes for n in shape)
