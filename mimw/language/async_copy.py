@@ -80,6 +80,8 @@ def async_descriptor_load(
 ) -> None:
     """Start copying the block at `offsets` into buffer `result`; its bytes, those outside of the tensor too, count on `barrier`.
 
+    The last offset is a multiple of 16 bytes (Hopper refuses others at run time, the simulators name the line).
+
     `multicast_targets` lists ranks of CTAs of the cluster: each gets the block in the same buffer and counts it on its own barrier.
     `barrier_expect_bytes` announces the bytes. `eviction_policy` is "", "evict_first", "evict_last" or "evict_normal".
     """

@@ -18,8 +18,8 @@ from mimw.sim.ptx.memory import GlobalMemory, Region
 from mimw.sim.ptx.tensor_map import TensorMap
 
 _XOR = {0: 0, 32: 1, 64: 3, 128: 7}
-# What out-of-bounds elements become with NaN fill, by element bytes.
-_NAN = {2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}
+# What out-of-bounds elements become with NaN fill, by element bytes (read on an H200: 0x7FF7 over and over).
+_NAN = {2: 0x7FF7, 4: 0x7FF77FF7, 8: 0x7FF77FF77FF77FF7}
 
 
 @lru_cache(maxsize=256)
@@ -27,6 +27,15 @@ def chunk_offsets(base: int, count: int, span: int) -> Array:
     """Shared offsets of the 16-byte chunks of a box that begins at `base`, in the box's own order (do not write)."""
     flat = base + 16 * np.arange(count)
     return flat ^ (((flat >> 7) & _XOR[span]) << 4)
+
+
+def _check_start(t: TensorMap, coords: Sequence[int]) -> None:
+    """A box begins at a multiple of 16 bytes of its row: elsewhere an H200 stops with CUDA_ERROR_ILLEGAL_INSTRUCTION (715)."""
+    at = coords[0] * t.item_bytes
+    if at % 16:
+        raise SimulationError(
+            f"a tensor copy at innermost coordinate {coords[0]}, byte {at} of its row: TMA takes multiples of 16 bytes"
+        )
 
 
 def _window(t: TensorMap, coords: Sequence[int]) -> list[tuple[int, int, int]] | None:
@@ -78,6 +87,7 @@ def _target(box: Any, window: list[tuple[int, int, int]]) -> Any:
 
 def load_box(world: GlobalMemory, t: TensorMap, coords: Sequence[int]) -> Array:
     """The bytes of the box at `coords` (innermost first), filled outside the tensor, in 16-byte chunks (n, 16)."""
+    _check_start(t, coords)
     shape = (*reversed(t.extents), t.item_bytes)
     if t.fill == "nan":
         pattern = np.frombuffer(_NAN[t.item_bytes].to_bytes(t.item_bytes, "little"), np.uint8)
@@ -92,6 +102,7 @@ def load_box(world: GlobalMemory, t: TensorMap, coords: Sequence[int]) -> Array:
 
 def store_box(world: GlobalMemory, t: TensorMap, coords: Sequence[int], chunks: Array, combine: Any = None) -> None:
     """Write a box's chunks (n, 16) to global memory, clipped; `combine(old, new)` on unsigned integers reduces instead."""
+    _check_start(t, coords)
     window = _window(t, coords)
     if window is None:
         return

@@ -98,6 +98,12 @@ class Descriptor:
     def view(self, memory: AddressSpace, coords: Sequence[int], what: str) -> tuple[Array | None, tuple[slice, ...]]:
         """The part of the block at `coords` that lies in the tensor, as a view of it (None: nothing), and its place in the
         block. `what` is "load" or "store"."""
+        start = coords[-1] * self.dtype.itemsize
+        if start % 16:  # an H200 stops with CUDA_ERROR_ILLEGAL_INSTRUCTION
+            raise SimulationError(
+                "misaligned",
+                f"a TMA {what} at offset {coords[-1]} of the last dimension, byte {start} of its row: TMA takes multiples of 16 bytes",
+            )
         low, extent, place = self._clip(coords)
         if 0 in extent:
             return None, place

@@ -115,10 +115,10 @@ def tensor(shape: tuple[int, ...], dtype: Any = np.float16) -> Any:
 
 
 RANKS = [
-    ((64,), (32,), (16,), 0), ((40,), (32,), (24,), 0), ((9, 50), (16, 4), (8, 3), 0), ((20, 70), (64, 8), (3, 5), 128),
-    ((20, 70), (64, 16), (-5, -3), 128), ((20, 70), (32, 12), (60, 15), 64), ((20, 70), (16, 24), (2, -20), 32),
-    ((3, 9, 33), (32, 4, 2), (-1, 7, 2), 64), ((2, 3, 5, 20), (8, 3, 2, 2), (14, -1, 2, 1), 0),
-    ((2, 2, 3, 4, 24), (16, 2, 2, 1, 2), (12, 3, 1, 1, -1), 32), ((20, 70), (64, 8), (1000, 5), 128),
+    ((64,), (32,), (16,), 0), ((40,), (32,), (24,), 0), ((9, 50), (16, 4), (8, 3), 0), ((20, 70), (64, 8), (8, 5), 128),
+    ((20, 70), (64, 16), (-8, -3), 128), ((20, 70), (32, 12), (56, 15), 64), ((20, 70), (16, 24), (0, -20), 32),
+    ((3, 9, 33), (32, 4, 2), (-16, 7, 2), 64), ((2, 3, 5, 20), (8, 3, 2, 2), (16, -1, 2, 1), 0),
+    ((2, 2, 3, 4, 24), (16, 2, 2, 1, 2), (8, 3, 1, 1, -1), 32), ((20, 70), (64, 8), (1000, 5), 128),
 ]  # fmt: skip
 
 
@@ -157,8 +157,10 @@ def test_element_types(dtype: Any) -> None:
 def test_nan_fill_and_element_strides() -> None:
     x = tensor((12, 40), np.float32)
     out = np.zeros((8, 4), np.float32)
-    run(load_text((38, 8), out.nbytes), map_of(x, (4, 8), fill="nan"), out)
-    assert np.isnan(out[:4, 2:]).all() and np.isnan(out[4:]).all() and (out[:4, :2] == x[8:12, 38:40]).all()
+    run(load_text((36, 8), out.nbytes), map_of(x, (4, 8), fill="nan"), out)
+    assert np.isnan(out[4:]).all() and (out[:4] == x[8:12, 36:40]).all()
+    run(load_text((40, 0), out.nbytes), map_of(x, (4, 8), fill="nan"), out)
+    assert (out.view(np.uint32) == 0x7FF77FF7).all()
     want = box_of(x, (4, 1), (8, 7), steps=(1, 3))
     out = np.zeros_like(want)
     run(load_text((4, 1), want.nbytes), map_of(x, (8, 7), element_strides=(1, 3)), out)
@@ -308,3 +310,14 @@ def test_a_map_made_on_the_device() -> None:
     fence = "fence.proxy.tensormap::generic.acquire.gpu [d1], 128;"
     with pytest.raises(SimulationError, match=r"fence\.proxy\.tensormap::generic\.acquire"):
         run(kernel(EDIT.replace(fence, ""), pointers=3), out, np.zeros(128, np.uint8), x)
+
+
+@pytest.mark.parametrize("text", [load_text, store_text])
+@pytest.mark.parametrize("first", [4, 3, -5, 60])
+def test_boxes_begin_at_multiples_of_16_bytes(text: Any, first: int) -> None:
+    """An H200 refuses these with CUDA error 715."""
+    x, tile = tensor((20, 72)), np.zeros((8, 16), np.uint16)
+    with pytest.raises(
+        SimulationError, match=f"innermost coordinate {first}, byte {2 * first} of its row: TMA takes multiples of 16"
+    ):
+        run(text((first, 5), tile.nbytes), map_of(x, (16, 8)), tile)

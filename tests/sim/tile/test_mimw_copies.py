@@ -29,7 +29,7 @@ COPY_ARGUMENTS = "%x: tensor_desc<8x8xf32>, %y: tensor_desc<8x8xf32>, %r: i32, %
 
 
 @pytest.mark.parametrize("padding", ["zero", "nan"])
-@pytest.mark.parametrize(("r", "c"), [(0, 0), (3, 8), (8, 8), (-5, -3), (10, 9), (12, 0), (0, 100), (-8, 0)])
+@pytest.mark.parametrize(("r", "c"), [(0, 0), (3, 8), (8, 8), (-5, -4), (10, 8), (12, 0), (0, 100), (-8, 0)])
 def test_block_at_the_edges(r: int, c: int, padding: str) -> None:
     x = np.random.default_rng(0).standard_normal((11, 12)).astype(np.float32)
     y = np.full((8, 8), 5, np.float32)
@@ -43,7 +43,7 @@ def test_block_at_the_edges(r: int, c: int, padding: str) -> None:
     assert np.array_equal(y, around[112 + r : 120 + r, 112 + c : 120 + c], equal_nan=True)
 
 
-@pytest.mark.parametrize(("s", "t"), [(0, 0), (-3, 2), (9, 9), (20, 0), (-8, -8)])
+@pytest.mark.parametrize(("s", "t"), [(0, 0), (-3, 4), (9, 8), (20, 0), (-8, -8)])
 def test_stores_are_clipped(s: int, t: int) -> None:
     x = np.arange(1, 65, dtype=np.float32).reshape(8, 8)
     whole = np.full((64, 64), -1, np.float32)
@@ -92,11 +92,12 @@ def test_three_dimensions_and_strides() -> None:
     text = """
 %zero = arith.constant {value = 0} : i32
 %one = arith.constant {value = 1} : i32
+%four = arith.constant {value = 4} : i32
 %buf = memory.local_alloc : memdesc<2x3x4xf32, shared>
 %bars = barrier.alloc : barrier<1, arrive 1>
 %bar = barrier.view %bars, %zero : barrier<0, arrive 1>
 barrier.expect %bar {bytes = 96}
-async_copy.tma_load %x, %buf, %bar, [%one, %zero, %one]
+async_copy.tma_load %x, %buf, %bar, [%one, %zero, %four]
 barrier.wait %bar, %zero
 async_copy.tma_store %y, %buf, [%zero, %zero, %zero]
 """
@@ -106,7 +107,7 @@ async_copy.tma_store %y, %buf, [%zero, %zero, %zero]
     args = [TensorDescriptor(part, (2, 3, 4)), TensorDescriptor(y, (2, 3, 4))]
     run(kernel("%x: tensor_desc<2x3x4xf32>, %y: tensor_desc<2x3x4xf32>", text), args, (1,))
     want = np.zeros((2, 3, 4), np.float32)
-    want[0, :2] = part[1, :, 1:5]
+    want[0, :2] = part[1, :, 4:8]
     assert np.array_equal(y, want)
 
 
@@ -125,9 +126,9 @@ def test_descriptor_made_on_the_device() -> None:
     x = np.random.default_rng(3).standard_normal((10, 16)).astype(np.float32)
     y = np.zeros((8, 8), np.float32)
     module = kernel(COPY_ARGUMENTS.replace("%x: tensor_desc<8x8xf32>", "%p: ptr<f32>"), DEVICE_MADE)
-    run(module, [x, TensorDescriptor(y, (8, 8)), 4, 6, 0, 0], (1,))
+    run(module, [x, TensorDescriptor(y, (8, 8)), 4, 4, 0, 0], (1,))
     want = np.zeros((8, 8), np.float32)
-    want[:6, :4] = x[4:, 6:10]
+    want[:6, :6] = x[4:, 4:10]
     assert np.array_equal(y, want)
 
 
@@ -144,6 +145,13 @@ def test_descriptors_that_the_engine_cannot_take(make: Any, says: str) -> None:
     x = np.zeros((8, 16), np.float32)
     e = fault(kernel(COPY_ARGUMENTS, COPY), [make(x), TensorDescriptor(x, (8, 8)), 0, 0, 0, 0])
     assert e.code == "descriptor" and says in e.message
+
+
+@pytest.mark.parametrize(("at", "what"), [((0, 3, 0, 0), "load"), ((0, 0, 0, -2), "store")])
+def test_blocks_begin_at_multiples_of_16_bytes(at: tuple[int, ...], what: str) -> None:
+    x = np.zeros((8, 16), np.float32)
+    e = fault(kernel(COPY_ARGUMENTS, COPY), [TensorDescriptor(x, (8, 8)), TensorDescriptor(x, (8, 8)), *at])
+    assert e.code == "misaligned" and f"a TMA {what} at offset" in e.message
 
 
 def test_arguments_that_are_no_descriptors() -> None:
