@@ -11,7 +11,8 @@ import linecache
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from mimw.codegen.lane_builder import CTA, Lane, LaneBuilder, Tile
+from mimw.codegen.lane import CTA, Lane, Tile
+from mimw.codegen.lane_builder import LaneBuilder
 from mimw.codegen.machine import Block, Edge, Imm, Reg, Terminator
 from mimw.diagnostics import CompilationError, InternalError, Loc
 from mimw.ir.core import Block as IrBlock

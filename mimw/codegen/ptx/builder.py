@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mimw.codegen.lane_builder import CTA, LANE, WARP, Lane, LaneBuilder, Tile, bits_of, wrap_int
+from mimw.codegen.lane import CTA, LANE, WARP, Lane, Tile, bits_of, wrap_int
+from mimw.codegen.lane_builder import LaneBuilder
 from mimw.codegen.machine import Addr, Comment, Imm, Inst, Operand, Reg, Sink, Special, Symbol, Vec
 from mimw.codegen.ptx.opcodes import (
     CONVERSIONS,

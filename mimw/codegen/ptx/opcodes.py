@@ -5,7 +5,7 @@ Tables and their lookups only: makes no instruction, knows no builder. What has 
 
 from __future__ import annotations
 
-from mimw.codegen.lane_builder import bits_of
+from mimw.codegen.lane import bits_of
 from mimw.ir.types import F32, F64, I1, DType, Element
 
 _CLASS = {8: "b16", 16: "b16", 32: "b32", 64: "b64"}

@@ -6,7 +6,7 @@ index; register parts that touch none of its bits are immediates.
 
 from __future__ import annotations
 
-from mimw.codegen.lane_builder import Lane
+from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering
 from mimw.ir.layout import Layout, SharedLayout
 from mimw.ir.types import U32

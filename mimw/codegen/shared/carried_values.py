@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.lane_builder import CTA, LANE, Lane, LaneBuilder, Tile, bits_of, is_integer
+from mimw.codegen.lane import CTA, LANE, Lane, Tile, bits_of, is_integer
+from mimw.codegen.lane_builder import LaneBuilder
 from mimw.codegen.lowering import Inflight, Lowering, Shared
 from mimw.codegen.machine import Imm, Reg
 from mimw.diagnostics import InternalError

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from mimw.codegen.float_bits import decode
-from mimw.codegen.lane_builder import Lane, LaneBuilder, LazyTile, Tile
+from mimw.codegen.lane import Lane, LazyTile, Tile
+from mimw.codegen.lane_builder import LaneBuilder
 from mimw.codegen.lowering import Lowering, lowers
 from mimw.codegen.shared import fp8
 from mimw.ir.types import BF16, F16, F32, F64, I1, I32, I64, U32, U64, DType, Element, PointerType, element_of

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.lane_builder import CTA, LANE, Lane, LaneBuilder, is_integer
+from mimw.codegen.lane import CTA, LANE, Lane, is_integer
+from mimw.codegen.lane_builder import LaneBuilder
 from mimw.codegen.lowering import Frame, Lowering, lowers
 from mimw.codegen.machine import Block, Edge, Imm, Reg
 from mimw.codegen.shared.carried_values import Carry, argument, loop_exits, shared_bases

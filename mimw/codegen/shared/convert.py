@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.lane_builder import Lane, LazyTile, Tile, bits_of
+from mimw.codegen.lane import Lane, LazyTile, Tile, bits_of
 from mimw.codegen.lowering import Lowering, layout_of, lowers
 from mimw.codegen.shared.tensor import renamed
 from mimw.ir.conversion import plan_conversion

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mimw.codegen.lane_builder import Lane, LaneBuilder, Tile, bits_of
+from mimw.codegen.lane import Lane, Tile, bits_of
+from mimw.codegen.lane_builder import LaneBuilder
 from mimw.codegen.lowering import Lowering, layout_of, lowers, refuse
 from mimw.codegen.shared.casts import cast
 from mimw.ir import layout as algebra

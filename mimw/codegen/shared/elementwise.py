@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mimw.codegen.lane_builder import Lane, LaneBuilder, LazyTile, Tile
+from mimw.codegen.lane import Lane, LazyTile, Tile
+from mimw.codegen.lane_builder import LaneBuilder
 from mimw.codegen.lowering import Lowering, lowers
 from mimw.codegen.shared import functions
 from mimw.codegen.shared.casts import cast, cast_tile

@@ -6,7 +6,8 @@ and no infinity.
 
 from __future__ import annotations
 
-from mimw.codegen.lane_builder import Lane, LaneBuilder, Tile
+from mimw.codegen.lane import Lane, Tile
+from mimw.codegen.lane_builder import LaneBuilder
 from mimw.ir.types import F16, F32, U8, U16, U32, DType
 
 _NAN = 0x7F

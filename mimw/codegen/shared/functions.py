@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 
-from mimw.codegen.lane_builder import Lane, LaneBuilder
+from mimw.codegen.lane import Lane
+from mimw.codegen.lane_builder import LaneBuilder
 from mimw.ir.types import F32, F64, I32, I64, U32, U64, DType
 
 LOG2E = 1.4426950408889634

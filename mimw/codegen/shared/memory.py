@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import gcd
 from typing import Any
 
-from mimw.codegen.lane_builder import CTA, Lane, Tile, bits_of
+from mimw.codegen.lane import CTA, Lane, Tile, bits_of
 from mimw.codegen.lowering import Lowering, layout_of, lowers
 from mimw.codegen.shared.casts import widened
 from mimw.ir import layout as algebra

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.lane_builder import CTA, Lane, LaneBuilder
+from mimw.codegen.lane import CTA, Lane
+from mimw.codegen.lane_builder import LaneBuilder
 from mimw.codegen.lowering import Lowering, layout_of, lowers
 from mimw.codegen.shared.control import run_region
 from mimw.diagnostics import InternalError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from mimw.codegen.lane_builder import Lane
+from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering
 from mimw.codegen.machine import Block, Edge
 from mimw.codegen.shared.casts import cast

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.lane_builder import CTA, Lane, LazyTile, Tile, as_u32, bits_of
+from mimw.codegen.lane import CTA, Lane, LazyTile, Tile, as_u32, bits_of
 from mimw.codegen.lowering import Lowering, Shared, layout_of, lowering_of, lowers
 from mimw.codegen.shared.addressing import Placement, vector_groups
 from mimw.codegen.shared.memory import as_memory

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mimw.codegen.lane_builder import CTA, Lane, as_u32, bits_of
+from mimw.codegen.lane import CTA, Lane, as_u32, bits_of
 from mimw.codegen.lowering import Lowering, Shared, layout_of, lowers
 from mimw.codegen.shared.memory import as_memory
 from mimw.codegen.shared.shared_memory import memdesc

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mimw.codegen.lane_builder import Lane, LazyTile, Tile
+from mimw.codegen.lane import Lane, LazyTile, Tile
 from mimw.codegen.lowering import Lowering, layout_of, lowers
 from mimw.diagnostics import InternalError
 from mimw.ir import layout as algebra

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mimw.codegen.lane_builder import Lane, LazyTile, wrap_int
+from mimw.codegen.lane import Lane, LazyTile, wrap_int
 from mimw.codegen.machine import Inst, Reg
 from mimw.codegen.ptx.builder import PtxBuilder
 from mimw.ir.types import BF16, F16, F32, I1, I8, I32, I64, U8, U32, DType

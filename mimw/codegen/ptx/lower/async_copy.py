@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.lane_builder import Lane
+from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering, layout_of, lowers
 from mimw.codegen.machine import Imm, Operand
 from mimw.codegen.ptx.lower.mma import ptx_builder

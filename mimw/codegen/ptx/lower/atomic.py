@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mimw.codegen.lane_builder import CTA, LANE, Lane, Tile, as_u32, bits_of
+from mimw.codegen.lane import CTA, LANE, Lane, Tile, as_u32, bits_of
 from mimw.codegen.lowering import Lowering, layout_of, lowers
 from mimw.codegen.machine import Block, Edge, Imm, Operand, Terminator
 from mimw.codegen.ptx.builder import PtxBuilder

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mimw.codegen.lane_builder import Lane
+from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering, Shared, lowers, refuse
 from mimw.codegen.machine import Addr, Block, Edge, Imm, Operand, Reg, Sink, Terminator
 from mimw.codegen.ptx.builder import PtxBuilder

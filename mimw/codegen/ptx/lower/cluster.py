@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.lane_builder import CTA, Lane, LazyTile, bits_of
+from mimw.codegen.lane import CTA, Lane, LazyTile, bits_of
 from mimw.codegen.lowering import Lowering, layout_of, lowers, refuse
 from mimw.codegen.machine import Imm, Operand, Reg, Special, Vec
 from mimw.codegen.ptx.builder import PtxBuilder

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.lane_builder import Lane
+from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering
 from mimw.codegen.machine import Block, Edge, Imm, Terminator
 from mimw.codegen.ptx.builder import PtxBuilder

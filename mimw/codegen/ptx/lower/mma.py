@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.lane_builder import Lane, Tile
+from mimw.codegen.lane import Lane, Tile
 from mimw.codegen.lowering import Lowering, layout_of, lowers, refuse
 from mimw.codegen.machine import Block, Edge, Operand, Reg, Vec
 from mimw.codegen.ptx.builder import PtxBuilder

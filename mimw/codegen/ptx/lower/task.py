@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mimw.codegen.lane_builder import Lane
+from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering, lowers
 from mimw.codegen.machine import Block, Edge, Imm, Pair, Reg, Sink, Terminator
 from mimw.codegen.ptx.builder import PtxBuilder

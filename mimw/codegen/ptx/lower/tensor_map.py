@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.lane_builder import CTA, Lane
+from mimw.codegen.lane import CTA, Lane
 from mimw.codegen.lowering import Lowering, lowers, refuse
 from mimw.codegen.machine import Block, Edge, Imm, Operand, Reg, Special, Symbol, Terminator
 from mimw.codegen.ptx.builder import PtxBuilder

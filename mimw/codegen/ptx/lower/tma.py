@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.lane_builder import CTA, Lane
+from mimw.codegen.lane import CTA, Lane
 from mimw.codegen.lowering import Lowering, lowers, refuse
 from mimw.codegen.machine import Addr, Imm, Operand, Reg
 from mimw.codegen.ptx.lower.barrier import barrier_address

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.lane_builder import Lane, Tile
+from mimw.codegen.lane import Lane, Tile
 from mimw.codegen.lowering import Inflight, Lowering, layout_of, lowers, refuse
 from mimw.codegen.machine import Imm, Inst, Operand, Reg, Vec
 from mimw.codegen.ptx.builder import PtxBuilder
