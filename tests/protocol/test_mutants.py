@@ -1,0 +1,111 @@
+"""Mutants of the ready kernels and the examples: every one is noticed, by the compiler or in the tile simulator; the right kernels by nobody."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from mimw.kernels import GemmConfig, matmul
+from tests.protocol.mutants import Launch, Mutant, caught_by_checks, caught_in_text, caught_in_tile, mutants
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SEEDS = 12
+
+
+def numbers(rows: int, columns: int, dtype: Any) -> Any:
+    """Small integers: sums are exact, in whatever order."""
+    return np.random.default_rng(rows).integers(-3, 4, (rows, columns)).astype(dtype)
+
+
+def gemm(*config: Any, **more: Any) -> Launch:
+    a, b = numbers(256, 192, ml_dtypes.bfloat16), numbers(192, 128, ml_dtypes.bfloat16)
+    return Launch(lambda: matmul(a, b, config=GemmConfig(*config, **more)))
+
+
+def example(name: str, kernel: str | None = None, **constants: Any) -> Launch:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    m, n = 4 * constants["BM"], constants["BN"]  # every task has more than one tile
+    a, b, c = numbers(m, 192, np.float16), numbers(192, n, np.float16), np.zeros((m, n), np.float16)
+    if kernel is not None:
+        constants["kernel"] = getattr(module, kernel)
+    return Launch(lambda: module.matmul(a, b, c, **constants))
+
+
+BLOCK = {"BM": 64, "BN": 64, "BK": 64, "STAGES": 2}
+LAUNCHES: dict[str, Any] = {
+    "cooperative": lambda: gemm("cooperative", 128, 64, 64, 2),
+    "pingpong": lambda: gemm("pingpong", 64, 64, 64, 2),
+    "cluster": lambda: gemm("cooperative", 128, 64, 64, 3, COLUMNS=32, CLUSTER=2),
+    "pipeline": lambda: example("05_warp_specialized_matmul", "with_pipeline", **(BLOCK | {"BM": 128})),
+    "barriers": lambda: example("05_warp_specialized_matmul", "with_barriers", **(BLOCK | {"BM": 128})),
+    "turns": lambda: example("06_pingpong_matmul", programs=1, **BLOCK),
+    "multicast": lambda: example("07_cluster_multicast", **(BLOCK | {"BM": 128})),
+}
+
+
+@functools.cache
+def launch_of(name: str) -> Launch:
+    return LAUNCHES[name]()
+
+
+@functools.cache
+def mutants_of(name: str) -> list[Mutant]:
+    return mutants(launch_of(name).module)
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_the_right_kernel_is_noticed_by_nobody(name: str) -> None:
+    launch = launch_of(name)
+    assert not caught_by_checks(launch.module)
+    assert caught_in_tile(launch, launch.module, SEEDS) == ""
+    assert caught_in_text(launch, launch.module, 2) == ""
+
+
+def noticed(name: str, seeds: int) -> tuple[Counter[str], list[str]]:
+    """How many mutants who notices first, and those that nobody does."""
+    launch = launch_of(name)
+    by: Counter[str] = Counter()
+    missed: list[str] = []
+    for mutant in mutants_of(name):
+        module = mutant.apply(launch.module)
+        who = "compiler" if caught_by_checks(module) else caught_in_tile(launch, module, seeds)
+        by[who] += 1
+        if not who:
+            missed.append(mutant.what)
+    return by, missed
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_every_mutant_is_noticed(name: str) -> None:
+    by, missed = noticed(name, SEEDS)
+    assert by.total() > 12
+    assert missed == [], by
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_mutants_are_noticed_in_their_text(name: str) -> None:
+    """Without the compiler's checks: what the PTX simulator sees of a mutant that is compiled all the same."""
+    launch = launch_of(name)
+    missed = [m.what for m in mutants_of(name) if caught_in_text(launch, m.apply(launch.module), 6) == ""]
+    share = 1 - len(missed) / len(mutants_of(name))
+    print(f"{name}: {share:.0%} of {len(mutants_of(name))} mutants are noticed in the text; not: {missed}")
+    assert share >= 0.8, missed
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_the_right_kernel_under_many_schedules(name: str) -> None:
+    launch = launch_of(name)
+    assert caught_in_tile(launch, launch.module, 200) == ""
+    assert caught_in_text(launch, launch.module, 12) == ""
