@@ -1,11 +1,19 @@
-"""Shared by all tests: the Hypothesis profile, and what happens to tests marked `gpu` where there is no GPU."""
+"""Shared by all tests: the Hypothesis profile, and what a skip may mean.
+
+Tests marked `gpu` skip where there is no CUDA device; on a machine with one, a skipped gpu test is a failure. With MIMW_CI=1 (as `.ci/run` sets it) the tests do
+not start without `ptxas`: text that no assembler has seen is not tested.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from mimw.codegen.ptx.assemble import find_ptxas
 
 settings.register_profile(
     "ci",
@@ -37,3 +45,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(skip)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    report = yield
+    if report.skipped and item.get_closest_marker("gpu") and _has_gpu():
+        report.outcome = "failed"
+        report.longrepr = f"a gpu test was skipped on a machine with a CUDA device: {report.longrepr}"
+    return report
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if os.environ.get("MIMW_CI") == "1" and find_ptxas() is None:
+        pytest.exit("there is no ptxas on this machine: `make test` brings it from PyPI", returncode=1)
