@@ -1,6 +1,7 @@
 """Shared by all tests: the Hypothesis profile, and what a skip may mean.
 
-Tests marked `gpu` skip where there is no CUDA device; on a machine with one, a skipped gpu test is a failure. With MIMW_CI=1 (as `.ci/run` sets it) the tests do
+Tests marked `gpu` skip where there is no CUDA device; on a machine with one, a skipped gpu test is a failure. With MIMW_CI=1
+(as `.ci/run` sets it) the tests do
 not start without `ptxas`: text that no assembler has seen is not tested.
 """
 
