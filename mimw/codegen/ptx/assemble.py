@@ -87,8 +87,9 @@ class AssemblerError(InternalError):
 def find_tool(name: str) -> str | None:
     """The path of ``ptxas``, ``nvdisasm`` or ``cuobjdump``, or None.
 
-    Looked for in the environment (MIMW_PTXAS for ptxas), on the PATH, under CUDA_HOME and in the PyPI package. The
-    answer is kept, except when the environment variable decides.
+    Looked for in the environment (MIMW_PTXAS for ptxas), on the PATH, under CUDA_HOME, in the PyPI package, and in
+    /usr/local/cuda: what somebody chose comes before what may have lain there for years. The answer is kept, except
+    when the environment variable decides.
     """
     chosen = os.environ.get(f"MIMW_{name.upper()}")
     if chosen:
@@ -103,10 +104,10 @@ def _search(name: str) -> str | None:
     if path is not None:
         return path
     folders = [os.path.join(os.environ[v], "bin") for v in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(v)]
-    folders.append("/usr/local/cuda/bin")
     spec = importlib.util.find_spec("nvidia")
     for root in (spec.submodule_search_locations or ()) if spec is not None else ():
         folders += [os.path.join(root, sub, "bin") for sub in ("cu13", "cuda_nvcc", "cu12")]
+    folders.append("/usr/local/cuda/bin")
     for folder in folders:
         path = os.path.join(folder, name)
         if os.path.isfile(path) and os.access(path, os.X_OK):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,6 +42,32 @@ GOOD = """.version 8.0
 	ret;
 }
 """
+
+
+def test_tools_are_found_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment, the PATH, CUDA_HOME, the PyPI package; each comes before those behind it."""
+    name = "mimw_tool"
+    places = [tmp_path / "path", tmp_path / "cuda" / "bin", tmp_path / "site" / "nvidia" / "cu13" / "bin"]
+    for folder in places:
+        folder.mkdir(parents=True)
+        tool = folder / name
+        tool.write_text("")
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(places[0]))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    package = SimpleNamespace(submodule_search_locations=[str(tmp_path / "site" / "nvidia")])
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: package)
+    chosen = tmp_path / "chosen"
+    chosen.write_text("")
+    for folder in places:
+        monkeypatch.setattr(module, "_found", {})
+        assert find_tool(name) == str(folder / name)
+        monkeypatch.setenv("MIMW_MIMW_TOOL", str(chosen))
+        assert find_tool(name) == str(chosen)
+        monkeypatch.delenv("MIMW_MIMW_TOOL")
+        (folder / name).unlink()
+    monkeypatch.setattr(module, "_found", {})
+    assert find_tool(name) is None
 
 
 @needs_ptxas
