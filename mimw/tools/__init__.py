@@ -1,0 +1,1 @@
+"""The `mimw` command and the generator of the reference."""

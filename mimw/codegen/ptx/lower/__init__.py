@@ -1,0 +1,1 @@
+"""Lowerings that only PTX has, one module a family. Importing `all_lowerings` fills the table."""
