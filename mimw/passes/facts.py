@@ -1,6 +1,6 @@
 """Integer facts: what is known of index arithmetic before the kernel runs.
 
-Owns `Facts` and `compute`; a single `Fact` is in `fact.py`, the rules are in `fact_rules.py`. A side table over a function: nothing is
+Owns `Facts` and `compute`; a single `Fact` is in `fact.py`, the rules are in `fact_arith.py` and `fact_rules.py`. A side table over a function: nothing is
 written into the IR. Vector widths, mask widths and slot bounds stand on it, so every fact must hold for every run. Knows no target.
 
 All run lengths and divisors are powers of two, so that wrapping arithmetic keeps them. Per dimension d of a tile:
@@ -31,12 +31,11 @@ from mimw.passes.fact import (
     step_of,
     unknown,
 )
+from mimw.passes.fact_arith import ELEMENTWISE, default_fact
 from mimw.passes.fact_rules import (
-    ELEMENTWISE,
     arange_fact,
     broadcast_fact,
     cast_fact,
-    default_fact,
     expand_fact,
     hint_fact,
     merged_fact,
