@@ -10,6 +10,7 @@ constants; a tensor descriptor is known by its dtype and block shape.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from mimw.diagnostics import LaunchError
@@ -20,6 +21,7 @@ from mimw.language.core import constexpr
 from mimw.runtime.arrays import ArrayInfo, ScalarInfo
 from mimw.runtime.tensor_descriptor import TensorDescriptor
 
+_class_of: Callable[[Any], Any] = type
 POINTER_DIVISOR = 16
 INTEGER_DIVISOR = 16
 
@@ -30,6 +32,10 @@ class Parameters(Protocol):
     parameter_names: tuple[str, ...]
     constexpr_flags: tuple[bool, ...]
     defaults: dict[str, Any]
+
+    def is_constant(self, name: str) -> bool:
+        """Whether a keyword of a launch is a constexpr parameter or an option, not a run-time parameter."""
+        ...
 
     def refuse(self, code: str, text: str, hint: str | None = None) -> LaunchError:
         """The error that this kernel `text`, at the caller's line."""
@@ -50,6 +56,40 @@ def specialise(kernel: Parameters, values: list[Any]) -> tuple[Any, ...]:
     for i, v in enumerate(values):
         key.append(_constant_key(kernel, i, v) if constexprs[i] else _value_key(kernel, i, v))
     return tuple(key)
+
+
+def quick_key(kernel: Parameters, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+    """What a launch that was seen before is known by, made without describing its arguments. None where that takes a closer look.
+
+    For torch tensors on a GPU, descriptors of such, and Python scalars: equal keys mean equal specialisations and options.
+    """
+    flags = kernel.constexpr_flags
+    if len(args) > len(flags):
+        return None
+    key: list[Any] = [len(args)]
+    for v, constant in zip(args, flags, strict=False):
+        key.append(_quick_part(v, constant))
+    for name, v in kwargs.items():
+        if name != "stream":
+            key.append(name)
+            key.append(_quick_part(v, kernel.is_constant(name)))
+    return None if None in key else tuple(key)
+
+
+def _quick_part(v: Any, constant: bool) -> tuple[Any, ...] | None:
+    if constant or v is None or is_meta(v):
+        return ("c", _class_of(v), v)
+    kind = _class_of(v)
+    if kind is int:
+        return _integer_key(v)
+    if kind is float or kind is bool:
+        return ("s", kind)
+    if kind is TensorDescriptor:
+        return ("d", v.dtype, v.block_shape, v.device) if v.device >= 0 else None
+    if not hasattr(v, "data_ptr") or not hasattr(v, "get_device"):
+        return None
+    device = v.get_device()
+    return ("p", v.dtype, v.data_ptr() % POINTER_DIVISOR == 0, device) if device >= 0 else None
 
 
 def signature_of(names: tuple[str, ...], key: tuple[Any, ...], values: list[Any]) -> Signature:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ import mimw
 import mimw.jit
 import mimw.language as ml
 from mimw.jit import Kernel
+from mimw.runtime import driver_api
 from mimw.target import TARGETS
+from tests.runtime.fake_cuda import F32, FakeDriver, Tensor
 
 
 @mimw.kernel
@@ -214,6 +217,45 @@ def test_disk_cache_is_used_and_sees_every_change(tmp_path: Path, monkeypatch: p
         before = len(compiled)
         get(values, **options)
         assert len(compiled) == before + 1, (values[2:], options)
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A stand-in driver with devices, and what makes tensors on them."""
+    fake = FakeDriver()
+    monkeypatch.setenv("MIMW_CACHE", "0")
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    driver_api.use_driver(fake)
+    yield fake
+    driver_api.use_driver(None)
+
+
+def test_a_launch_that_was_seen_before_describes_nothing(cuda: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Kernel(scale.fn)
+    x, out = (Tensor(0x1000 * i, F32, (256,), 0) for i in (1, 2))
+    first = kernel[(2,)](x, out, 100, 1.0, BLOCK=64)
+    monkeypatch.setattr(Kernel, "describe", None)
+    again = kernel[lambda meta: (mimw.cdiv(meta["n"], meta["BLOCK"]),)](x, out, 200, 2.0, BLOCK=64)
+    assert again is first
+    assert [launch.grid for launch in cuda.launches] == [(2, 1, 1), (4, 1, 1)]
+    for args, kwargs in (
+        ((x, out, 96, 1.0), {"BLOCK": 64}),  # divisible by 16
+        ((x, out, 100, 1.0), {"BLOCK": 128}),
+        ((x, out, 100, 1.0), {"BLOCK": 64, "num_warps": 8}),
+        ((Tensor(0x1008, F32, (256,), 0), out, 100, 1.0), {"BLOCK": 64}),  # not aligned
+        ((x, out, True, 1.0), {"BLOCK": 64}),
+        ((x, out, 100, 1.0, 64, 1), {}),
+    ):
+        with pytest.raises(TypeError):  # goes the long way, which `describe` opens
+            kernel[(2,)](*args, **kwargs)
+
+
+def test_a_changed_environment_is_seen_by_quick_launches(cuda: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Kernel(scale.fn)
+    x, out = (Tensor(0x1000 * i, F32, (256,), 0) for i in (1, 2))
+    first = kernel[(2,)](x, out, 100, 1.0, BLOCK=64)
+    monkeypatch.setenv("MIMW_DEBUG", "1")
+    assert kernel[(2,)](x, out, 100, 1.0, BLOCK=64) is not first
 
 
 def test_threads_compile_at_once_and_agree() -> None:
