@@ -66,7 +66,8 @@ def choose(M: int, N: int, K: int, item_size: int = 2, sms: int = 132) -> GemmCo
     if 2 * small <= sms or N <= 64:
         BN = 64 if N <= 64 else 128
         tiles = cdiv(M, 128) * cdiv(N, BN)
-        splits = max(1, min(sms // tiles, cdiv(K, BK) // _LEAST_STEPS, _MOST_SPLITS))
+        most = max(1, min(sms // tiles, cdiv(K, BK) // _LEAST_STEPS, _MOST_SPLITS))
+        splits = min(range(1, most + 1), key=lambda parts: _split_time(M, N, cdiv(K, BK), parts))
         return GemmConfig("cooperative", 128, BN, BK, 6, SPLITS=splits)
     if small <= sms:
         return GemmConfig("cooperative", 128, 128, BK, 6)
@@ -76,3 +77,9 @@ def choose(M: int, N: int, K: int, item_size: int = 2, sms: int = 132) -> GemmCo
     if K <= 2048 or M * N >= 1 << 26 or 1.05 * waves_small < waves_large:
         return GemmConfig("pingpong", 128, 128, BK, 5)
     return GemmConfig("cooperative", 128, 256, BK, 4)
+
+
+def _split_time(M: int, N: int, steps: int, splits: int) -> float:
+    """About how many microseconds one wave of tiles takes with K in this many parts: steps, then a second kernel and f32 parts through L2."""
+    alone = 0.3 * cdiv(steps, splits)
+    return alone if splits == 1 else alone + 4.0 + 8e-6 * M * N * splits / 6.0

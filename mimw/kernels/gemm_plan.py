@@ -14,19 +14,26 @@ from mimw.kernels import gemm
 from mimw.kernels.gemm_config import GemmConfig, choose
 from mimw.runtime import driver_api
 from mimw.runtime.arrays import ITEM_SIZE, ArrayInfo
-from mimw.runtime.launch import raw_stream
+from mimw.runtime.launch import CompiledKernel, PreparedLaunch, raw_stream
 from mimw.runtime.tensor_descriptor import ALIGNMENT, TensorDescriptor
 
 _SIMULATED_SMS = 2  # a simulated grid is small, so that persistent loops run more than one round
 
 
 class Epilogue:
-    """What happens to a product before it is rounded: activation(scale * product + bias). And where the launch goes."""
+    """What happens to a product before it is rounded: activation(scale * product + bias). And where the launch goes.
 
-    __slots__ = ("activation", "bias", "scale", "stream")
+    `special` is what of it becomes part of the code.
+    """
 
-    def __init__(self, bias: Any, scale: float | None, activation: str | None, stream: Any) -> None:
+    __slots__ = ("activation", "bias", "scale", "special", "stream")
+
+    def __init__(
+        self, bias: Any, info: ArrayInfo | None, scale: float | None, activation: str | None, stream: Any
+    ) -> None:  # fmt: skip
         self.bias, self.scale, self.activation, self.stream = bias, scale, activation, stream
+        how = None if info is None else (info.dtype, info.ptr % ALIGNMENT == 0)
+        self.special = (how, scale is None, activation)
 
 
 def plan_for(a: ArrayInfo, b: ArrayInfo, c: ArrayInfo, config: GemmConfig | None) -> TmaPlan | PlainPlan:
@@ -48,6 +55,8 @@ class TmaPlan:
         "K",
         "M",
         "N",
+        "_extents",
+        "_prepared",
         "a_by_columns",
         "b_by_columns",
         "config",
@@ -65,6 +74,9 @@ class TmaPlan:
         (self.M, self.K), self.N = a.shape, b.shape[1]
         self.strides = (*a.strides, *b.strides, *c.strides)
         self.device = a.device
+        # Launches that need no specialisation any more, by what of the epilogue is code; an extent of 1 is a constant of the code.
+        self._prepared: dict[tuple[Any, ...], PreparedLaunch] = {}
+        self._extents = [n for n in (self.M, self.N, self.K) if n != 1]
         self.config, self.a_by_columns, self.b_by_columns = config, a_by_columns, b_by_columns
         self.fn = gemm.gemm_cooperative if config.kernel == "cooperative" else gemm.gemm_pingpong
         tiles_m, tiles_n = cdiv(self.M, config.BM * config.CLUSTER), cdiv(self.N, config.BN)
@@ -92,20 +104,27 @@ class TmaPlan:
         splits, rows, columns = self.workspace
         parts = self._parts(a, (splits * rows, columns), end.stream)
         whole = TensorDescriptor.from_tensor(parts, self._store_block())
-        self._multiply(a, b, whole, Epilogue(None, None, None, end.stream))
-        gemm.sum_parts[(cdiv(self.N, 128), cdiv(self.M, 16))](
+        self._multiply(a, b, whole, Epilogue(None, None, None, None, end.stream))
+        gemm.sum_parts[(cdiv(self.N, 128), cdiv(self.M, 8))](
             parts, c, self.M, self.N, rows * columns, columns, *self.strides[4:], end.bias, end.scale,
-            SPLITS=splits, ROWS=16, COLUMNS=128, ACTIVATION=end.activation, num_warps=4, stream=end.stream,
+            SPLITS=splits, ROWS=8, COLUMNS=128, ACTIVATION=end.activation, num_warps=4, stream=end.stream,
         )  # fmt: skip
         return None
 
     def _multiply(self, a: Any, b: Any, c: TensorDescriptor, end: Epilogue) -> None:
         left = _described(a, (self.M, self.K), self.strides[:2], self.a_block(), self.a_by_columns)
         right = _described(b, (self.K, self.N), self.strides[2:4], self.b_block(), self.b_by_columns)
-        self.fn[self.grid](
+        prepared = self._prepared.get(end.special)
+        if prepared is not None:
+            ends = [x for x in (end.bias, end.scale) if x is not None]
+            prepared(left, right, c, *self._extents, *ends, stream=end.stream)
+            return
+        kernel = self.fn[self.grid](
             left, right, c, self.M, self.N, self.K, bias=end.bias, scale=end.scale, ACTIVATION=end.activation,
             stream=end.stream, **self.options,
         )  # fmt: skip
+        if isinstance(kernel, CompiledKernel):  # not in the simulator
+            self._prepared[end.special] = kernel[self.grid]
 
     def a_block(self) -> tuple[int, int]:
         """Rows and columns of a that one copy moves."""

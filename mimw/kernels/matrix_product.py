@@ -42,11 +42,11 @@ def matmul(
     if out is None:
         out = _empty(a, M, N, left.dtype, out_dtype)
     result = _matrix(out, "out")
-    _check_result(result, M, N, bias, left)
+    added = _check_result(result, M, N, bias, left)
     if M == 0 or N == 0:
         return out
     plan = _plan(left, right, result, config)
-    plan.run(a, b, out, Epilogue(bias, None if scale is None else float(scale), activation, stream))
+    plan.run(a, b, out, Epilogue(bias, added, None if scale is None else float(scale), activation, stream))
     return out
 
 
@@ -94,7 +94,8 @@ def _check_operands(a: ArrayInfo, b: ArrayInfo, activation: str | None, scale: f
         _refuse("takes a and b of one device")
 
 
-def _check_result(out: ArrayInfo, M: int, N: int, bias: Any, a: ArrayInfo) -> None:
+def _check_result(out: ArrayInfo, M: int, N: int, bias: Any, a: ArrayInfo) -> ArrayInfo | None:
+    """`LaunchError` unless out and bias fit; what the bias is."""
     if out.shape != (M, N):
         _refuse(f"makes a result of shape [{M}, {N}]; out has the shape {list(out.shape)}")
     if out.dtype not in RESULTS:
@@ -102,12 +103,13 @@ def _check_result(out: ArrayInfo, M: int, N: int, bias: Any, a: ArrayInfo) -> No
     if (out.kind, out.device) != (a.kind, a.device):
         _refuse("takes an out that lies where a does")
     if bias is None:
-        return
+        return None
     info = describe(bias)
     if not isinstance(info, ArrayInfo) or info.shape != (N,) or (info.strides != (1,) and N > 1):
         _refuse(f"takes a dense bias of shape [{N}]")
     if (info.kind, info.device) != (a.kind, a.device) or info.dtype not in RESULTS:
         _refuse(f"takes a bias of {', '.join(RESULTS)} that lies where a does")
+    return info
 
 
 def _empty(a: Any, M: int, N: int, dtype: str, asked: Any) -> Any:
