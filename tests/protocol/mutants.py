@@ -6,6 +6,7 @@ here depends on how a kernel is called.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -256,3 +257,36 @@ def caught_in_text(launch: Launch, module: Module, seeds: int) -> str:
         if not launch.right():
             return "result"
     return ""
+
+
+INSERTED = (
+    r"fence\.proxy\.async\S*|fence\.mbarrier_init\S*|mbarrier\.init\S*|wgmma\.(fence|commit_group|wait_group)\S*"
+    r"|cp\.async\.bulk\.commit_group|cp\.async\.bulk\.wait_group\.read|bar\.sync"
+)
+
+
+def text_mutants(launch: Launch, names: str = INSERTED) -> tuple[Any, list[tuple[str, str]]]:
+    """The compiled kernel, and for each of its instructions of these names the line, and the text without it. Waits that stand
+    before one for all stores at the end of a task are left out: nothing hangs on them."""
+    kernel = compile_module(Module(clone_function(launch.module.function)), TARGET, {}, StageTimes())
+    text = kernel.asm["ptx"]
+    assert isinstance(text, str)
+    lines = text.splitlines()
+    out: list[tuple[str, str]] = []
+    for i, line in enumerate(lines):
+        last = ".read" in line and any("bulk.wait_group 0" in after for after in lines[i + 1 : i + 3])
+        if re.match(rf"\s*(@!?%\w+\s+)?({names})[ ;]", line) and not last:
+            out.append((f"{i + 1}: {line.strip()}", "\n".join([*lines[:i], *lines[i + 1 :]])))
+    return kernel, out
+
+
+def noticed_in(launch: Launch, kernel: Any, text: str, seeds: int) -> bool:
+    """Whether the PTX simulator finds a text wrong, or gives another result."""
+    for seed in range(seeds):
+        try:
+            launch.in_ptx(text, kernel, seed)
+        except SimulationError:
+            return True
+        if not launch.right():
+            return True
+    return False
