@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 
 from mimw.ir import f2
-from mimw.ir.layout import Layout, pack_vector, slice_
+from mimw.ir.layout import Layout, pack_vector
+from mimw.ir.layout_shapes import slice_
 
 
 class Exchange:

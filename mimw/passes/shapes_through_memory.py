@@ -1,7 +1,7 @@
 """Reshapes and concatenations that no renaming of registers can do go through shared memory, in plain ops.
 
 A reshape is a renaming when both shapes split into groups of equal size in which all but the leading dimension are powers of two
-(`ir.layout.reshape`), a concatenation when both parts are the same power of two. Everything else: write the tile row by row into a buffer, look at
+(`ir.layout_shapes.reshape`), a concatenation when both parts are the same power of two. Everything else: write the tile row by row into a buffer, look at
 the same bytes under the other shape (`memory.local_reinterpret`), read it back.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from mimw.ir.builder import Builder
 from mimw.ir.core import Module, OpBase, Value
-from mimw.ir.layout import reshape
 from mimw.ir.layout_factories import blocked
+from mimw.ir.layout_shapes import reshape
 from mimw.ir.ops.arith import CastOp
 from mimw.ir.ops.memory import LocalAllocOp, LocalLoadOp, LocalReinterpretOp, LocalStoreOp
 from mimw.ir.ops.tensor import CatOp, ReshapeOp

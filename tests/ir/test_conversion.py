@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mimw.ir import layout as L
+from mimw.ir import layout_shapes as S
 from mimw.ir.conversion import Plan, bank_conflicts, plan_conversion, reduce_plan, scan_plan
 from mimw.ir.conversion_problem import Problem
 from mimw.ir.conversion_shared import plan_shared
@@ -118,7 +119,7 @@ REAL = [
     (mma_accumulator((32, 32), 2, 2), mma_operand_a((32, 32), 16, 2, 2), (32, 32), 16),
     (mma_accumulator((16, 48), 1, 4), mma_operand_b((16, 48), 16, 1, 4), (16, 48), 16),
     (wgmma_accumulator((20, 32), 4), blocked((20, 32), (1, 0), 4, 2), (20, 32), 32),
-    (blocked((16,), (0,), 4), L.slice_(wgmma_accumulator((64, 16), 4), 0)[0], (16,), 32),
+    (blocked((16,), (0,), 4), S.slice_(wgmma_accumulator((64, 16), 4), 0)[0], (16,), 32),
     (wgmma_accumulator((64, 32), 4), wgmma_operand_a((64, 32), 8, 4), (64, 32), 8),
     (blocked((32, 32), (1, 0), 2, 1), blocked((32, 32), (0, 1), 2, 1), (32, 32), 8),
 ]
@@ -164,7 +165,7 @@ def test_padding_alone_is_a_rename() -> None:
 
 
 def test_dropping_copies_is_a_rename_and_making_them_a_broadcast_shuffle() -> None:
-    row = L.slice_(wgmma_accumulator((64, 16), 4), 1)[0]  # every row in four lanes
+    row = S.slice_(wgmma_accumulator((64, 16), 4), 1)[0]  # every row in four lanes
     flat = blocked((64,), (0,), 4)
     copied = plan_conversion(row, row, (64,), 32)
     assert copied.kind == "rename"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mimw.ir import f2
 from mimw.ir import layout as L
+from mimw.ir import layout_shapes as S
 from mimw.ir.layout import Layout, parse_layout
 from mimw.ir.layout_factories import pad_dims
 from tests.ir.layout_strategies import dims_strategy, layout_on, layouts
@@ -66,29 +67,29 @@ def test_interning_text_and_copies_give_the_same_object(layout: Layout) -> None:
 @given(layouts(), st.data())
 def test_transpose_permutes_coordinates(layout: Layout, data: st.DataObject) -> None:
     perm = data.draw(st.permutations(range(layout.rank)))
-    result = L.transpose(layout, perm)
-    registers = L.transpose_registers(layout, perm)
+    result = S.transpose(layout, perm)
+    registers = S.transpose_registers(layout, perm)
     for (r, n, w), x in contents(result).items():
         old = layout.coords(registers[r], n, w)
         assert x == tuple(old[p] for p in perm)
     back = [perm.index(d) for d in range(layout.rank)]
-    assert L.transpose(result, back) is layout
+    assert S.transpose(result, back) is layout
 
 
 @given(layouts(), st.data())
 def test_expand_adds_a_dimension_that_squeeze_drops(layout: Layout, data: st.DataObject) -> None:
     axis = data.draw(st.integers(0, layout.rank))
-    result = L.expand(layout, axis)
+    result = S.expand(layout, axis)
     assert result.shape_padded[axis] == 1
-    assert L.squeeze(result, axis) is layout
+    assert S.squeeze(result, axis) is layout
 
 
 @given(layouts(max_rank=2), st.data())
 def test_broadcast_repeats_along_the_axis(layout: Layout, data: st.DataObject) -> None:
     axis = data.draw(st.integers(0, layout.rank))
-    thin = L.expand(layout, axis)
-    wide = L.broadcast(thin, axis, data.draw(dims_strategy(1, 3))[0])
-    registers = L.broadcast_registers(thin, wide)
+    thin = S.expand(layout, axis)
+    wide = S.broadcast(thin, axis, data.draw(dims_strategy(1, 3))[0])
+    registers = S.broadcast_registers(thin, wide)
     assert registers is not None
     for (r, n, w), x in contents(wide).items():
         y = thin.coords(registers[r], n, w)
@@ -98,30 +99,30 @@ def test_broadcast_repeats_along_the_axis(layout: Layout, data: st.DataObject) -
 @given(layouts(), st.data())
 def test_slice_keeps_each_remaining_element(layout: Layout, data: st.DataObject) -> None:
     axis = data.draw(st.integers(0, layout.rank - 1))
-    result, registers = L.slice_(layout, axis)
+    result, registers = S.slice_(layout, axis)
     assert len(registers) == result.num_regs
     for (r, n, w), x in contents(result).items():
         y = layout.coords(registers[r], n, w)
         assert x == y[:axis] + y[axis + 1 :]
     assert L.owner_mask(result)[0] == 0 or result.is_replicated
     # No register bit repeats what another register or thread holds.
-    assert L.remove_reg_copies(result)[0] is result
+    assert S.remove_reg_copies(result)[0] is result
 
 
 @given(layouts(), st.data())
 def test_slice_then_broadcast_back_needs_no_conversion_for_plain_layouts(layout: Layout, data: st.DataObject) -> None:
     axis = data.draw(st.integers(0, layout.rank - 1))
     vectors = [*layout.reg, *layout.lane, *layout.warp]
-    if any(v[axis] and sum(map(bool, v)) > 1 for v in vectors) or L.remove_reg_copies(layout)[0] is not layout:
+    if any(v[axis] and sum(map(bool, v)) > 1 for v in vectors) or S.remove_reg_copies(layout)[0] is not layout:
         return
-    row = L.expand(L.slice_(layout, axis)[0], axis)
-    assert L.broadcast_registers(row, layout) is not None
+    row = S.expand(S.slice_(layout, axis)[0], axis)
+    assert S.broadcast_registers(row, layout) is not None
 
 
 @given(layouts())
 def test_join_and_split_are_inverse(layout: Layout) -> None:
-    joined = L.join(layout)
-    back, (first, second) = L.split(joined)
+    joined = S.join(layout)
+    back, (first, second) = S.split(joined)
     assert back is layout
     for (r, n, w), x in contents(layout).items():
         assert joined.coords(first[r], n, w) == (*x, 0)
@@ -131,11 +132,11 @@ def test_join_and_split_are_inverse(layout: Layout) -> None:
 
 @given(layouts(), st.data())
 def test_split_of_any_register_bit(layout: Layout, data: st.DataObject) -> None:
-    joined = L.join(layout)
+    joined = S.join(layout)
     reg = list(joined.reg)
     reg.insert(data.draw(st.integers(0, len(reg) - 1)), reg.pop(0))
     joined = Layout.get(joined.dims, reg, joined.lane, joined.warp)
-    back, halves = L.split(joined)
+    back, halves = S.split(joined)
     for (r, n, w), x in contents(back).items():
         assert [joined.coords(half[r], n, w) for half in halves] == [(*x, 0), (*x, 1)]
 
@@ -166,7 +167,7 @@ def test_free_reshape_keeps_element_order(data: st.DataObject) -> None:
     new_shape = (lead, *parts)
     if data.draw(st.booleans()) and parts:
         new_shape = (lead * parts[0], *parts[1:])
-    result = L.reshape(layout, shape, new_shape)
+    result = S.reshape(layout, shape, new_shape)
     assert result is not None
     for h in hardware(layout):
         x, y = layout.coords(*h), result.coords(*h)
@@ -178,17 +179,17 @@ def test_free_reshape_keeps_element_order(data: st.DataObject) -> None:
 
 def test_reshape_refuses_where_an_odd_digit_would_not_stay_outermost() -> None:
     layout = Layout.get(((0, 1), (2, 3)), [], [(0, 1), (0, 2)])
-    assert L.reshape(layout, (1, 12), (4, 3)) is None
-    assert L.reshape(layout, (1, 12), (3, 4)) is not None
+    assert S.reshape(layout, (1, 12), (4, 3)) is None
+    assert S.reshape(layout, (1, 12), (3, 4)) is not None
     padded = Layout.get(((1, 1), (3, 1)), [(1, 0)], [(0, 1), (0, 2), (0, 4)])
-    assert L.reshape(padded, (2, 6), (12,)) is None
-    assert L.reshape(padded, (2, 6), (2, 6, 1)) is not None
-    assert L.reshape(padded, (2, 8), (3, 5)) is None
+    assert S.reshape(padded, (2, 6), (12,)) is None
+    assert S.reshape(padded, (2, 6), (2, 6, 1)) is not None
+    assert S.reshape(padded, (2, 8), (3, 5)) is None
 
 
 @given(layout_on(((2, 1), (1, 1)), lanes=1, warps=1), layout_on(((1, 3), (2, 1)), lanes=1, warps=1))
 def test_product_nests_inner_in_outer(inner: Layout, outer: Layout) -> None:
-    both = L.product(outer, inner)
+    both = S.product(outer, inner)
     regs, lanes = len(inner.reg), len(inner.lane)
     warps = len(inner.warp)
     for (r1, l1, w1), x in contents(inner).items():
@@ -275,12 +276,12 @@ def test_parse_layout_refuses(text: str) -> None:
 def test_operations_refuse_wrong_axes() -> None:
     layout = Layout.get(((1, 1), (1, 1)), [(1, 0)], [(0, 1)])
     for call in (
-        lambda: L.transpose(layout, (0, 0)),
-        lambda: L.expand(layout, 3),
-        lambda: L.slice_(layout, 2),
-        lambda: L.squeeze(layout, 0),
-        lambda: L.broadcast(layout, 0, (1, 1)),
-        lambda: L.split(layout),
+        lambda: S.transpose(layout, (0, 0)),
+        lambda: S.expand(layout, 3),
+        lambda: S.slice_(layout, 2),
+        lambda: S.squeeze(layout, 0),
+        lambda: S.broadcast(layout, 0, (1, 1)),
+        lambda: S.split(layout),
     ):
         with pytest.raises(ValueError):
             call()

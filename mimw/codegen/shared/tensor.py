@@ -11,7 +11,7 @@ from typing import Any
 from mimw.codegen.lane import Lane, LazyTile, Tile
 from mimw.codegen.lowering import Lowering, layout_of, lowers
 from mimw.diagnostics import InternalError
-from mimw.ir import layout as algebra
+from mimw.ir import layout_shapes
 from mimw.ir.core import OpBase, Value
 from mimw.ir.types import TensorType, element_of
 
@@ -77,7 +77,7 @@ def lower_expand_dims(ctx: Lowering, op: Any) -> None:
     """The same registers, or those that the result's layout keeps."""
     axis: int = op.axis
     tile = ctx.tile(op.src)
-    if algebra.expand(layout_of(op.src), axis) is layout_of(op.result):
+    if layout_shapes.expand(layout_of(op.src), axis) is layout_of(op.result):
         ctx.set(op.result, tile)
         return
     registers = _by_coordinates(op, op.src, op.result, lambda x: (*x[:axis], *x[axis + 1 :]))
@@ -87,7 +87,7 @@ def lower_expand_dims(ctx: Lowering, op: Any) -> None:
 @lowers("tensor.broadcast")
 def lower_broadcast(ctx: Lowering, op: Any) -> None:
     """Registers repeat."""
-    registers = algebra.broadcast_registers(layout_of(op.src), layout_of(op.result))
+    registers = layout_shapes.broadcast_registers(layout_of(op.src), layout_of(op.result))
     if registers is None:
         raise InternalError(f"broadcast from {op.src.type} to {op.result.type}: the layouts do not fit", op.loc)
     ctx.set(op.result, renamed(ctx.tile(op.src), registers))
@@ -97,11 +97,11 @@ def lower_broadcast(ctx: Lowering, op: Any) -> None:
 def lower_trans(ctx: Lowering, op: Any) -> None:
     """The same registers, renumbered when odd digits change places."""
     source = layout_of(op.src)
-    if algebra.transpose(source, op.order) is not layout_of(op.result):
+    if layout_shapes.transpose(source, op.order) is not layout_of(op.result):
         inverse: list[int] = [op.order.index(d) for d in range(len(op.order))]
         registers = _by_coordinates(op, op.src, op.result, lambda x: tuple(x[i] for i in inverse))
     else:
-        registers = algebra.transpose_registers(source, op.order)
+        registers = layout_shapes.transpose_registers(source, op.order)
     ctx.set(op.result, renamed(ctx.tile(op.src), registers))
 
 

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from mimw.diagnostics import InternalError
 from mimw.ir.core import OpBase
-from mimw.ir.layout import (
-    Layout,
-    broadcast,
-    expand,
-    join,
-    remove_reg_copies,
-    reshape,
-    slice_,
-    split,
-    squeeze,
-    transpose,
-)
+from mimw.ir.layout import Layout
 from mimw.ir.layout_factories import pad_dims
+from mimw.ir.layout_shapes import broadcast, expand, join, remove_reg_copies, reshape, slice_, split, squeeze, transpose
 from mimw.ir.types import TensorType
 from mimw.passes.layout_inference import costs
 from mimw.passes.layout_inference.rule import Context, Rule

@@ -10,7 +10,8 @@ import numpy as np
 
 from mimw.codegen.ptx.emit import emit_text
 from mimw.ir.core import Region, Value
-from mimw.ir.layout import Layout, expand, slice_
+from mimw.ir.layout import Layout
+from mimw.ir.layout_shapes import expand, slice_
 from mimw.ir.ops.control import ForOp
 from mimw.ir.ops.task import PartitionOp, TaskSpec
 from mimw.ir.shared_layout import SharedLayout

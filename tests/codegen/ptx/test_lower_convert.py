@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from mimw.codegen.ptx.emit import emit_text
 from mimw.ir.conversion import plan_conversion
 from mimw.ir.core import Value
-from mimw.ir.layout import Dims, Layout, expand
+from mimw.ir.layout import Dims, Layout
 from mimw.ir.layout_factories import blocked, mma_accumulator, mma_operand_a, mma_operand_b, wgmma_accumulator
+from mimw.ir.layout_shapes import expand
 from mimw.ir.ops.memory import LocalAllocOp, LocalLoadOp
 from mimw.ir.ops.tensor import ConvertLayoutOp
 from mimw.ir.shared_layout import SharedLayout

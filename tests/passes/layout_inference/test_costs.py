@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from mimw.ir.conversion import plan_conversion
-from mimw.ir.layout import slice_
 from mimw.ir.layout_factories import blocked, mma_accumulator, mma_operand_b, wgmma_accumulator, wgmma_operand_a
+from mimw.ir.layout_shapes import slice_
 from mimw.passes.layout_inference import costs
 
 TILE = (64, 128)
