@@ -255,9 +255,9 @@ def sum_parts(
     parts, c, M, N, stride_parts, stride_row, stride_cm, stride_cn, bias, scale,
     SPLITS: ml.constexpr, ROWS: ml.constexpr, COLUMNS: ml.constexpr, ACTIVATION: ml.constexpr,
 ):  # fmt: skip
-    """c = ACTIVATION(scale * (parts[0] + parts[1] + ...) + bias), summed in this order. Program (n, m) makes a block of ROWS x COLUMNS."""
-    n = ml.program_id(0) * COLUMNS
-    rows = (ml.program_id(1) * ROWS + ml.arange(0, ROWS)).to(ml.int64)
+    """c = ACTIVATION(scale * (parts[0] + parts[1] + ...) + bias), summed in this order. Program (m, n) makes a block of ROWS x COLUMNS."""
+    n = ml.program_id(1) * COLUMNS
+    rows = (ml.program_id(0) * ROWS + ml.arange(0, ROWS)).to(ml.int64)
     columns = n + ml.arange(0, COLUMNS)
     mask = (rows[:, None] < M) & (columns[None, :] < N)
     at = parts + rows[:, None] * stride_row + columns[None, :]

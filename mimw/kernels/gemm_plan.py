@@ -105,7 +105,7 @@ class TmaPlan:
         parts = self._parts(a, (splits * rows, columns), end.stream)
         whole = TensorDescriptor.from_tensor(parts, self._store_block())
         self._multiply(a, b, whole, Epilogue(None, None, None, None, end.stream))
-        gemm.sum_parts[(cdiv(self.N, 128), cdiv(self.M, 8))](
+        gemm.sum_parts[(cdiv(self.M, 8), cdiv(self.N, 128))](
             parts, c, self.M, self.N, rows * columns, columns, *self.strides[4:], end.bias, end.scale,
             SPLITS=splits, ROWS=8, COLUMNS=128, ACTIVATION=end.activation, num_warps=4, stream=end.stream,
         )  # fmt: skip
