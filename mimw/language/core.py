@@ -425,7 +425,7 @@ def const_shape(shape: Any, what: str) -> tuple[int, ...]:
     for s in out:
         if s < 1:
             fail("bad-shape", f"{what}: a size of {s} in the shape {list(out)}")
-    return out
+    return semantic.check_size(out, what)
 
 
 def const_dtype(x: Any, what: str) -> DType:

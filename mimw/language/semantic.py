@@ -7,6 +7,7 @@ numbers; knows neither the `tensor` class nor the frontend. Every function inser
 
 from __future__ import annotations
 
+from math import prod
 from typing import NoReturn, Union
 
 from mimw.diagnostics import CompilationError
@@ -204,6 +205,18 @@ def common_dtype(a: Operand, b: Operand, what: str, division: bool = False) -> D
 # Shapes.
 
 
+MAX_ELEMENTS = 1 << 20
+"""Of one tile, as in Triton: a larger one fits no machine's registers, and would keep the compiler busy for hours."""
+
+
+def check_size(shape: tuple[int, ...], what: str) -> tuple[int, ...]:
+    """Refuse a tile with too many elements; the shape."""
+    if prod(shape) > MAX_ELEMENTS:
+        text = f"{what}: a tile of shape {list(shape)} has {prod(shape)} elements; {MAX_ELEMENTS} is the most"
+        fail("bad-shape", text, "let more programs share the work, or loop over smaller tiles")
+    return shape
+
+
 def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...], what: str) -> tuple[int, ...]:
     """The common shape: missing leading dimensions are 1, and a 1 stretches."""
     rank = max(len(a), len(b))
@@ -217,7 +230,7 @@ def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...], what: str) -> tuple
                 f"{what}: shapes {list(a)} and {list(b)} do not broadcast: {x} against {y} in dimension {i}",
             )
         out.append(max(x, y))
-    return tuple(out)
+    return check_size(tuple(out), what)
 
 
 def broadcast_to(x: Value, shape: tuple[int, ...], what: str = "broadcast") -> Value:

@@ -35,6 +35,7 @@ def arange(start: int, end: int) -> tensor:
         fail("bad-shape", f"arange({first}, {last}) is empty")
     if not -(2**31) <= first < 2**31 or last > 2**31:
         fail("literal-range", f"arange({first}, {last}) leaves int32")
+    semantic.check_size((last - first,), "arange")
     return tensor(b.insert(ArangeOp(first, last, loc=b.loc)).result)
 
 

@@ -384,6 +384,22 @@ def calls_math_on_tiles(x):
 
 
 @wrong(x=P32)
+def counts_too_far(x):
+    ml.store(x + ml.arange(0, 100_000_000), 1.0)  # ! bad-shape @ ml.arange | has 100000000 elements; 1048576 is the most
+
+
+@wrong(x=P32)
+def fills_too_much(x):
+    ml.store(x, ml.sum(ml.zeros((4096, 4096), ml.float32)))  # ! bad-shape @ ml.zeros | shape [4096, 4096] has 16777216 elements
+
+
+@wrong(x=P32)
+def broadcasts_too_far(x):
+    i = ml.arange(0, 2048)
+    ml.store(x, ml.sum(i[:, None] * i[None, :]))  # ! bad-shape @ i[:, None] * | a tile of shape [2048, 2048]
+
+
+@wrong(x=P32)
 def opens_a_file(x):
     with open(__file__) as file:  # ! unsupported-call @ open | open() cannot be called in a kernel
         ml.store(x, 1.0)
