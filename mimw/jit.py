@@ -223,6 +223,8 @@ class Kernel(KernelFunction):
         code = self.fn.__code__
         parts = [("special", repr(special)), ("options", repr(options.key())), ("target", target.name)]
         parts.append(("place", f"{code.co_filename}:{code.co_firstlineno}"))  # the text carries line numbers
+        passed = [k[2] for k in special if k[:2] == ("c", "kernel")]
+        parts += [(f"passed {i}", repr(dependencies(f.fn).key())) for i, f in enumerate(passed)]
         return parts + self.fingerprint(store)
 
     def captured(self) -> Dependencies:

@@ -49,7 +49,8 @@ class Parameters(Protocol):
 def specialise(kernel: Parameters, values: list[Any]) -> tuple[Any, ...]:
     """What of the values becomes part of the code, as a hashable key: one entry a parameter.
 
-    An entry is ("c", type, value) of a constant, ("p", dtype, aligned), ("s", dtype, divisible), or ("d", dtype, block shape).
+    An entry is ("c", type, value) of a constant, ("c", "kernel", kernel, version) of a kernel,
+    ("p", dtype, aligned), ("s", dtype, divisible), or ("d", dtype, block shape).
     """
     key: list[Any] = []
     constexprs = kernel.constexpr_flags
@@ -77,6 +78,8 @@ def quick_key(kernel: Parameters, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def _quick_part(v: Any, constant: bool) -> tuple[Any, ...] | None:
+    if isinstance(v, KernelFunction):
+        return ("c", "kernel", v, v.version())
     if constant or v is None or is_meta(v):
         return ("c", _class_of(v), v)
     kind = _class_of(v)
@@ -120,6 +123,8 @@ def is_meta(v: Any) -> bool:
 
 
 def _constant_key(kernel: Parameters, index: int, v: Any) -> tuple[Any, ...]:
+    if isinstance(v, KernelFunction):
+        return ("c", "kernel", v, v.version())
     try:
         hash(v)
     except TypeError:
@@ -139,7 +144,7 @@ def _value_key(kernel: Parameters, index: int, v: Any) -> tuple[Any, ...]:
     if isinstance(v, int):
         return _integer_key(v)
     if v is None or is_meta(v):
-        return ("c", type(v).__name__, v)
+        return _constant_key(kernel, index, v)
     if type(v) is float:  # NumPy's float64 is a float too, and keeps its own type
         return ("s", "f32", False)
     if isinstance(v, TensorDescriptor):  # the padding is the launch's alone

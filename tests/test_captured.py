@@ -10,7 +10,9 @@ import pytest
 
 import mimw
 import mimw.language as ml
+from mimw.compiler import Options
 from mimw.frontend.dependencies import dependencies
+from mimw.target import get_target
 
 WIDTH = 3
 NAMED = ml.constexpr(3)
@@ -138,3 +140,26 @@ def test_objects_are_told_apart_by_what_they_hold_not_where_they_lie():
     assert key(Plain(3)) == key(Plain(3))
     assert key(Plain(3)) != key(Plain(4))
     assert key(np.zeros(5000)) != key(np.eye(5000, 1, -2500).ravel())
+
+
+@mimw.kernel
+def of_passed(out, f: ml.constexpr):
+    ml.store(out, f(0))
+
+
+def test_what_a_kernel_passed_as_an_argument_captures_counts(monkeypatch: pytest.MonkeyPatch):
+    def launch(f: Any) -> int:
+        out = np.zeros(1, np.int32)
+        of_passed[(1,)](out, f)
+        return int(out[0])
+
+    def disk_key() -> Any:
+        values = [np.zeros(1, np.int32), helper]
+        store: Any = None
+        return of_passed._cache_parts(of_passed.specialise(values), Options(), get_target("sm_90a"), store)
+
+    key = [part for part in disk_key() if part[0] != "special"]
+    assert (launch(helper), launch(other_helper)) == (3, 7)
+    monkeypatch.setitem(globals(), "WIDTH", 8)
+    assert launch(helper) == 8
+    assert [part for part in disk_key() if part[0] != "special"] != key

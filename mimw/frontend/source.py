@@ -22,6 +22,10 @@ class KernelFunction:
 
     fn: Callable[..., Any]
 
+    def version(self) -> int:
+        """A number for what the kernel captures; it changes where that does."""
+        return 0
+
 
 class Source:
     """A function's tree and text. `shift` is what is added to a node's line to get the file's line."""
