@@ -125,6 +125,8 @@ def async_descriptor_store(
 ) -> None:
     """Start copying buffer `source` to the block at `offsets`. `store_reduce` combines with what is there: add, min, max, and, or, xor.
 
+    No offset is negative (loads may begin outside of the tensor, stores may not), and the last one is a multiple of 16 bytes.
+
     `async_descriptor_store_wait` says when the buffer may be written again.
     """
     what = "async_descriptor_store"

@@ -66,6 +66,7 @@ OTHER_CODES: dict[str, str] = {
     "named-barrier": "A named barrier's number or thread count is impossible, or there are too many of them.",
     "named-barrier-count": "The simulator: threads come to a named barrier in numbers that the hardware does not take, or that disagree.",
     "named-barrier-id": "The simulator: a named barrier whose number does not exist.",
+    "negative-offset": "A TMA store begins below index 0 (simulators; the hardware stops).",
     "no-disassembler": "SASS is asked for and no disassembler is here.",
     "out-of-bounds": "The simulator: an access outside of every array.",
     "outside-kernel": "A language function is called outside of a kernel.",

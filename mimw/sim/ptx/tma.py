@@ -103,6 +103,8 @@ def load_box(world: GlobalMemory, t: TensorMap, coords: Sequence[int]) -> Array:
 def store_box(world: GlobalMemory, t: TensorMap, coords: Sequence[int], chunks: Array, combine: Any = None) -> None:
     """Write a box's chunks (n, 16) to global memory, clipped; `combine(old, new)` on unsigned integers reduces instead."""
     _check_start(t, coords)
+    if min(coords) < 0:  # loads may begin outside; stores stop an H200 with CUDA error 715
+        raise SimulationError(f"a tensor store at coordinates {tuple(coords)}: a store cannot begin below 0")
     window = _window(t, coords)
     if window is None:
         return

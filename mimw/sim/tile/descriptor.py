@@ -104,6 +104,10 @@ class Descriptor:
                 "misaligned",
                 f"a TMA {what} at offset {coords[-1]} of the last dimension, byte {start} of its row: TMA takes multiples of 16 bytes",
             )
+        if what == "store" and min(coords) < 0:  # loads may begin outside; stores stop an H200 with the same error
+            raise SimulationError(
+                "negative-offset", f"a TMA store at offsets {tuple(coords)}: a store cannot begin below 0"
+            )
         low, extent, place = self._clip(coords)
         if 0 in extent:
             return None, place

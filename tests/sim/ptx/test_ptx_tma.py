@@ -134,6 +134,7 @@ def test_loads(shape: tuple[int, ...], box: tuple[int, ...], coords: tuple[int, 
 
 @pytest.mark.parametrize(("shape", "box", "coords", "span"), RANKS)
 def test_stores(shape: tuple[int, ...], box: tuple[int, ...], coords: tuple[int, ...], span: int) -> None:
+    coords = tuple(max(0, c) for c in coords)
     x, tile = tensor(shape), tensor(box[::-1])
     want = x.copy()
     for index in np.ndindex(*tile.shape):
@@ -321,3 +322,10 @@ def test_boxes_begin_at_multiples_of_16_bytes(text: Any, first: int) -> None:
         SimulationError, match=f"innermost coordinate {first}, byte {2 * first} of its row: TMA takes multiples of 16"
     ):
         run(text((first, 5), tile.nbytes), map_of(x, (16, 8)), tile)
+
+
+def test_stores_cannot_begin_below_zero() -> None:
+    """CUDA C++ Programming Guide, "Tensor memory access": the corner of a written tile has no negative index."""
+    x, tile = tensor((20, 72)), np.zeros((8, 16), np.uint16)
+    with pytest.raises(SimulationError, match=r"store at coordinates \(8, -1\): a store cannot begin below 0"):
+        run(store_text((8, -1), tile.nbytes), map_of(x, (16, 8)), tile)
