@@ -31,7 +31,7 @@ OTHER_CODES: dict[str, str] = {
     "barrier-overrun": "The simulator: one arrival more than a phase of an mbarrier counts.",
     "bench": "A measurement is asked for what it cannot do.",
     "bulk-size": "The simulator: a bulk copy of a size that is no multiple of 16 bytes, or that does not fit its buffer.",
-    "cluster-rank": "The simulator: a CTA rank outside of the cluster.",
+    "cluster-rank": "A rank or multicast target names a CTA that the cluster does not have.",
     "deadlock": "The tasks wait for barriers that never complete; the text says who waits for what.",
     "descriptor": "The simulator: a tensor descriptor of what TMA cannot copy.",
     "device-assert": "The simulator: the condition of a `device_assert` is false.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from mimw.diagnostics import CompilationError, Note
 from mimw.ir.core import Block, Function, Module, OpBase, Value
 from mimw.ir.ops.async_copy import BulkLoadOp, TmaLoadOp
@@ -9,12 +11,13 @@ from mimw.ir.ops.barrier import (
     BarrierAllocOp,
     BarrierArriveOp,
     BarrierExpectOp,
+    BarrierRemoteViewOp,
     BarrierViewOp,
     BarrierWaitOp,
     NamedArriveOp,
     NamedWaitOp,
 )
-from mimw.ir.ops.cluster import AsyncRemoteCopyOp, AsyncRemoteStoreOp
+from mimw.ir.ops.cluster import AsyncRemoteCopyOp, AsyncRemoteStoreOp, RemoteStoreOp
 from mimw.ir.ops.control import ForOp, WhileOp
 from mimw.ir.ops.memory import LocalViewOp
 from mimw.ir.types import BarrierType, MemDescType, TensorDescType
@@ -32,6 +35,7 @@ def check(module: Module) -> None:
     fn = module.function
     _indices(fn)
     _named(fn)
+    _ranks(fn)
     uses: dict[BarrierAllocOp, list[OpBase]] = {op: [] for op in fn.walk() if isinstance(op, BarrierAllocOp)}
     carried = False  # some barriers go around loops: a use may be of any of them
     for op in fn.walk():
@@ -47,6 +51,26 @@ def check(module: Module) -> None:
         _arrivals(alloc, ops)
         _bytes(alloc, ops)
         _phases(module, alloc, ops)
+
+
+def _ranks(fn: Function) -> None:
+    """Constant ranks and multicast masks name CTAs that the cluster has."""
+    size = math.prod(fn.options.get("ctas_per_cga") or (1,))
+    for op in fn.walk():
+        rank = -1
+        if isinstance(op, TmaLoadOp) and op.multicast is not None:
+            mask = constant_of(op.multicast)
+            rank = int(mask).bit_length() - 1 if mask is not None else -1
+        elif isinstance(op, BarrierRemoteViewOp | RemoteStoreOp | AsyncRemoteStoreOp | AsyncRemoteCopyOp):
+            known = constant_of(op.cta)
+            rank = int(known) if known is not None else -1
+        if rank >= size:
+            raise CompilationError(
+                "cluster-rank",
+                f"this names the CTA of rank {rank}; the cluster has {size}",
+                op.loc,
+                hint="launch (or compile) with ctas_per_cga=(x, y, z): its product is the number of CTAs of a cluster",
+            )
 
 
 def barrier_name(alloc: BarrierAllocOp) -> str:
