@@ -1,0 +1,134 @@
+"""Pseudo instructions: what lowerings write for things that gfx9 does through SCC, VCC, M0 or several instructions.
+
+Owns their expansion on physical registers, after allocation. Results stand first, as in every `Inst`; ``mask`` values are 64-bit
+lane masks in scalar pairs, uniform ones all ones or zero. In SSA form these exist:
+
+| pseudo | meaning |
+|---|---|
+| ``p_entry d, Symbol("s[0:1]")`` | d is what the physical register holds when the wave starts; in the first block only |
+| ``p_pack d, a, b, ..`` | a tuple of its parts, low to high; an Imm is one 32-bit register. Free where parts can be made in place |
+| ``p_part d, s, Imm(i)`` | the registers of s from its i-th 32-bit register on, as many as d has. Free |
+| ``p_copy d, s`` | a move of any size between any files (vector to scalar: of the first lane); s may be an Imm for 32 and 64 bits |
+| ``p_undef d`` | a value that nobody may look at |
+| ``p_s_cmp_lt_i32 d, a, b`` | (every SOPC mnemonic) d = the comparison as a mask |
+| ``p_s_cselect_b32 d, c, a, b`` | (and ``_b64``) d = c ? a : b for a uniform mask c |
+| ``p_s_add_u64 d, a, b`` | (and ``p_s_sub_u64``) 64-bit scalar arithmetic; a and b may be Imm |
+| ``p_v_div_fmas_f32 d, a, b, c, m`` | (and ``_f64``) the mask m instead of VCC |
+| ``p_m0_<mnemonic> results, x, ..`` | the instruction with M0 = x (a scalar register or Imm) |
+| ``p_wait_vm Imm(n)`` | until at most n vector-memory instructions of this wave are not done (``p_wait_lgkm``: of LDS and scalar loads) |
+
+Those of them that allocation resolves (entry, pack, part, undef, copies) never come here, except for moves of single units.
+An instruction that clobbers SCC as a side effect (``s_and_b32``) may stand anywhere: SCC lives across nothing in SSA form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mimw.codegen.amdgcn.registers import unit_name, units
+from mimw.codegen.machine import Imm, Inst, Operand, Reg, Symbol
+from mimw.diagnostics import InternalError, Loc
+
+COPIES = ("p_pack", "p_copy")
+"""Pseudos whose result units are copies of their operands' units."""
+
+_LITERAL = Callable[[int], Operand]
+
+
+def is_pseudo(opcode: str) -> bool:
+    """Whether the opcode is one of the table above."""
+    return opcode.startswith("p_")
+
+
+def physical(text: str) -> Reg:
+    """A physical register by its name, as an operand."""
+    return Reg(f"{text[0]}32", name=text)
+
+
+def part_of(operand: Operand, index: int) -> Operand:
+    """The index-th 32-bit word of a physical 64-bit operand or of an integer immediate."""
+    if isinstance(operand, Reg):
+        return physical(unit_name(units(operand.name)[index]))
+    if isinstance(operand, Imm):
+        return Imm(signed(operand.value >> (32 * index)))
+    raise InternalError(f"no 64-bit scalar operand: {operand!r}")
+
+
+def signed(value: int) -> int:
+    """The low 32 bits as a signed number: so are inline constants written."""
+    value &= 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def inline(value: int) -> bool:
+    """Whether an integer is an inline constant, which every instruction takes."""
+    return -16 <= value <= 64
+
+
+def expand(inst: Inst) -> Sequence[Inst]:
+    """The instructions that a pseudo stands for (itself, when it is none or is left to the pass of wait counts)."""
+    opcode = inst.opcode
+    if not opcode.startswith("p_") or opcode.startswith("p_wait_"):
+        return (inst,)
+    if opcode.startswith(("p_s_cmp_", "p_s_bitcmp")):
+        return _compare(inst)
+    if opcode.startswith("p_s_cselect_"):
+        return _select(inst)
+    if opcode.startswith("p_v_div_fmas_"):
+        return _div_fmas(inst)
+    if opcode.startswith("p_m0_"):
+        return _with_m0(inst)
+    if opcode in ("p_s_add_u64", "p_s_sub_u64"):
+        return _wide_sum(inst)
+    raise InternalError(f"no expansion of {opcode}", inst.loc)
+
+
+def test_mask(mask: Reg, loc: Loc | None) -> Inst:
+    """SCC = whether a uniform mask is true."""
+    return Inst("s_cmp_lg_u64", [mask, Imm(0)], 0, loc)
+
+
+def _compare(inst: Inst) -> list[Inst]:
+    result, *sources = inst.operands
+    return [
+        Inst(inst.opcode[2:], sources, 0, inst.loc),
+        Inst("s_cselect_b64", [result, Imm(-1), Imm(0)], 1, inst.loc),
+    ]
+
+
+def _select(inst: Inst) -> list[Inst]:
+    result, cond, a, b = inst.operands
+    if not isinstance(cond, Reg):
+        raise InternalError(f"{inst.opcode} selects by {cond!r}", inst.loc)
+    return [test_mask(cond, inst.loc), Inst(inst.opcode[2:], [result, a, b], 1, inst.loc)]
+
+
+def _div_fmas(inst: Inst) -> list[Inst]:
+    result, a, b, c, mask, *modifiers = inst.operands
+    vcc = Reg("mask", name="vcc")
+    return [
+        Inst("s_mov_b64", [vcc, mask], 1, inst.loc),
+        Inst(inst.opcode[2:], [result, a, b, c, *modifiers], 1, inst.loc),
+    ]
+
+
+def _with_m0(inst: Inst) -> list[Inst]:
+    results, value = inst.operands[: inst.num_results], inst.operands[inst.num_results]
+    rest = inst.operands[inst.num_results + 1 :]
+    return [
+        Inst("s_mov_b32", [Reg("s32", name="m0"), value], 1, inst.loc),
+        Inst(inst.opcode[5:], [*results, *rest], inst.num_results, inst.loc, inst.guard),
+    ]
+
+
+def _wide_sum(inst: Inst) -> list[Inst]:
+    """Low words, then high words with carry. Scalar pairs are aligned, so the first result overwrites no later operand."""
+    result, a, b = inst.operands
+    low, high = ("s_add_u32", "s_addc_u32") if inst.opcode == "p_s_add_u64" else ("s_sub_u32", "s_subb_u32")
+    return [
+        Inst(low, [part_of(result, 0), part_of(a, 0), part_of(b, 0)], 1, inst.loc),
+        Inst(high, [part_of(result, 1), part_of(a, 1), part_of(b, 1)], 1, inst.loc),
+    ]
+
+
+__all__ = ["COPIES", "Symbol", "expand", "inline", "is_pseudo", "part_of", "physical", "signed", "test_mask"]
