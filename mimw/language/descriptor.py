@@ -9,9 +9,8 @@ from typing import Any
 
 from mimw.ir.builder import current_builder
 from mimw.ir.core import Value
-from mimw.ir.ops.async_copy import MakeDescriptorOp, TmaStoreOp, TmaStoreWaitOp
-from mimw.ir.ops.memory import LocalAllocOp
-from mimw.ir.types import I1, I64, DType, MemDescType, TensorDescType
+from mimw.ir.ops.async_copy import BlockLoadOp, BlockStoreOp, MakeDescriptorOp
+from mimw.ir.types import BF16, F16, F32, I1, I32, I64, U32, U64, DType, MemDescType, TensorDescType
 from mimw.language import semantic
 from mimw.language.core import const_int, const_shape, const_str, explain, is_tuple, tensor, unwrap
 from mimw.language.handles import WRAPPERS, as_pointer, descriptor_type, handle, scalar_i32, traced
@@ -48,20 +47,62 @@ class tensor_descriptor(handle):
         fail("not-yet", "the shape of a tensor descriptor is not at hand in the kernel", "pass the sizes as arguments")
 
     def load(self, offsets: Any) -> tensor:
-        """Read the block at `offsets` into a tile: not there yet."""
-        hint = "ml.async_descriptor_load into a buffer of ml.local_alloc, then barrier_wait and ml.local_load"
-        fail("not-yet", "loading a tile straight through a descriptor is not there yet", hint)
+        """Read the block at `offsets` into a tile; what lies outside of the tensor is zero (or NaN, as the descriptor says).
+
+        By TMA, through a buffer of the compiler's; loads that follow each other are under way together. Where there is no TMA, by
+        plain loads, through descriptors that the kernel has made.
+        """
+        b = current_builder("load")
+        t = descriptor_type(self.value)
+        at = coordinates(offsets, t, "tensor_descriptor.load")
+        return tensor(b.insert(BlockLoadOp(self.value, at, loc=b.loc)).result)
 
     def store(self, offsets: Any, value: tensor) -> None:
-        """Write a tile to the block at `offsets`: through a buffer of the compiler's, waiting until it may be used again."""
-        b = current_builder("store")
+        """Write a tile to the block at `offsets` (none negative): through a buffer of the compiler's, waiting until it may be used again.
+
+        What lies outside of the tensor is not written. Others see the block at the latest when the kernel ends.
+        """
+        self._combine("", offsets, value, "store")
+
+    def atomic_add(self, offsets: Any, value: tensor) -> None:
+        """Add a tile to the block at `offsets`, each element at once. 32-bit integers, uint64, f16, bf16, f32."""
+        self._combine("add", offsets, value, "atomic_add")
+
+    def atomic_min(self, offsets: Any, value: tensor) -> None:
+        """The minimum of the block and a tile. 32- and 64-bit integers, f16, bf16."""
+        self._combine("min", offsets, value, "atomic_min")
+
+    def atomic_max(self, offsets: Any, value: tensor) -> None:
+        """The maximum of the block and a tile. 32- and 64-bit integers, f16, bf16."""
+        self._combine("max", offsets, value, "atomic_max")
+
+    def atomic_and(self, offsets: Any, value: tensor) -> None:
+        """The bitwise and of the block and a tile. 32- and 64-bit integers."""
+        self._combine("and", offsets, value, "atomic_and")
+
+    def atomic_or(self, offsets: Any, value: tensor) -> None:
+        """The bitwise or of the block and a tile. 32- and 64-bit integers."""
+        self._combine("or", offsets, value, "atomic_or")
+
+    def atomic_xor(self, offsets: Any, value: tensor) -> None:
+        """The bitwise exclusive or of the block and a tile. 32- and 64-bit integers."""
+        self._combine("xor", offsets, value, "atomic_xor")
+
+    def gather(self, x_offsets: Any, y_offset: Any) -> tensor:
+        """Rows of a tensor, picked by a tile of indices: TMA has that on Blackwell only."""
+        return _no_gather("gather", "ml.load of a tile of pointers reads any rows")
+
+    def scatter(self, value: Any, x_offsets: Any, y_offset: Any) -> None:
+        """Rows of a tensor, picked by a tile of indices: TMA has that on Blackwell only."""
+        _no_gather("scatter", "ml.store through a tile of pointers writes any rows")
+
+    def _combine(self, reduce: str, offsets: Any, value: Any, name: str) -> None:
+        what = f"tensor_descriptor.{name}"
+        b = current_builder(what)
         t = descriptor_type(self.value)
-        memory = MemDescType(t.block_shape, t.dtype)
-        x = tile_for(value, memory, "tensor_descriptor.store")
-        at = coordinates(offsets, t, "tensor_descriptor.store")
-        buffer = b.insert(LocalAllocOp(x, memory, loc=b.loc)).result
-        b.insert(TmaStoreOp(self.value, buffer, at, loc=b.loc))
-        b.insert(TmaStoreWaitOp(0, loc=b.loc))
+        _reducible(t.dtype, reduce, what)
+        x = tile_for(value, MemDescType(t.block_shape, t.dtype), what, "a block of the descriptor,")
+        b.insert(BlockStoreOp(self.value, x, coordinates(offsets, t, what), reduce, loc=b.loc))
 
 
 WRAPPERS[TensorDescType] = tensor_descriptor
@@ -75,6 +116,28 @@ def load_tensor_descriptor(desc: tensor_descriptor, offsets: Any) -> tensor:
 def store_tensor_descriptor(desc: tensor_descriptor, offsets: Any, value: tensor) -> None:
     """``desc.store(offsets, value)``."""
     desc.store(offsets, value)
+
+
+_REDUCIBLE = {
+    "add": (I32, U32, U64, F16, BF16, F32),
+    "min": (I32, U32, I64, U64, F16, BF16),
+    "max": (I32, U32, I64, U64, F16, BF16),
+    "and": (I32, U32, I64, U64),
+    "or": (I32, U32, I64, U64),
+    "xor": (I32, U32, I64, U64),
+}
+"""What TMA combines in memory (PTX ISA, cp.reduce.async.bulk)."""
+
+
+def _reducible(d: DType, reduce: str, what: str) -> None:
+    if reduce and d not in _REDUCIBLE[reduce]:
+        fail("type-mismatch", f"{what} takes {', '.join(map(str, _REDUCIBLE[reduce]))}, not {d}")
+
+
+def _no_gather(name: str, instead: str) -> Any:
+    fail(
+        "not-yet", f"tensor_descriptor.{name}: TMA picks rows on Blackwell only (tile::gather4): not there yet", instead
+    )
 
 
 # Descriptors made on the device.

@@ -197,16 +197,16 @@ def local_store(dst: buffered_tensor, src: Any) -> None:
     b.insert(LocalStoreOp(v, x, loc=b.loc))
 
 
-def tile_for(src: Any, t: MemDescType, what: str) -> Value:
-    """A tile that goes into a buffer: of its shape and dtype (numbers are spread)."""
+def tile_for(src: Any, t: MemDescType, what: str, into: str = "the buffer") -> Value:
+    """A tile that goes into a buffer (or what `into` says): of its shape and dtype (numbers are spread)."""
     src = unwrap(src)
     if isinstance(src, (bool, int, float)):
         return semantic.to_shape_and_dtype(src, t.shape, t.dtype, what)
     x = as_tile(src, what)
     if shape_of(x.type) != t.shape:
-        fail("shape-mismatch", f"{what}: {x.type} does not fit the buffer {t}")
+        fail("shape-mismatch", f"{what}: {x.type} does not fit {into} {t}")
     if semantic.element(x) is not t.dtype:
-        fail("type-mismatch", f"{what}: {x.type} does not fit the buffer {t}", "convert it: .to(buf.dtype)")
+        fail("type-mismatch", f"{what}: {x.type} does not fit {into} {t}", "convert it: .to(buf.dtype)")
     return x
 
 

@@ -12,6 +12,8 @@ from mimw.diagnostics import InternalError
 from mimw.ir.core import Module
 from mimw.ir.verifier import verify
 from mimw.passes import (
+    blocks_by_pointers,
+    blocks_by_tma,
     canonicalize,
     carried_tiles,
     drop_asserts,
@@ -46,12 +48,14 @@ class Pass(Protocol):
 
 PASSES: tuple[Pass, ...] = (
     drop_asserts,  # before canonicalize, which then finds what only they used
+    blocks_by_pointers,  # where there is no TMA: the passes after it then make the addresses cheap
     canonicalize,  # first: what follows sees folded constants and no dead ops
     carried_tiles,  # loops carry steps, not tiles of pointers: fewer registers, and addresses keep their structure
     canonicalize,  # again, over what that left
     fusion,  # before anything looks at rounding: every engine then rounds alike
     task_partition,  # after the last pass that merges equal ops: tasks compute their own scalars from here on
     check_protocol,  # needs the ids and scalars of the tasks, and barrier ops that nothing has touched yet
+    blocks_by_tma,  # after the checks, which look at the user's barriers; before the passes that look at buffers
     shapes_through_memory,  # reshapes that are no renaming become buffers before layouts are chosen
     stage_dot,  # products become explicit buffers and instructions, which layouts and pipelining need to see
     memdesc_layout,  # when all buffers are there; inference prices accesses by where the elements lie

@@ -2,7 +2,8 @@
 
 - **wgmma** (sm_90a, whole warp groups, M >= 64, K a multiple of the instruction's): B, and A when it comes from memory, go into a swizzled
   buffer (`memory.local_alloc`, `memory.local_trans` for a transposed use), then `mma.async_dot` and `mma.async_dot_wait`. An A that is computed
-  (the P of attention) stays in registers. MN-major buffers exist for 16-bit types only; for others the store into the buffer transposes.
+  (the P of attention) stays in registers, one that TMA copied is taken where it lies (but f32, which a store rounds to tf32). MN-major buffers
+  exist for 16-bit types only; for others the store into the buffer transposes.
 - **mma.sync**: operands that come from memory go through a buffer and `memory.local_load`, so that ldmatrix applies; others stay tiles and inference
   converts them. fp8 without fp8 instructions is cast to f16, which is exact.
 - **fma**: f32 with precision "ieee" and whatever has no instruction: `mma.dot` on two memdescs.
@@ -19,7 +20,8 @@ from __future__ import annotations
 from mimw.diagnostics import Loc
 from mimw.ir.core import Block, Module, OpBase, Value
 from mimw.ir.ops.arith import CastOp
-from mimw.ir.ops.memory import LoadOp, LocalAllocOp, LocalLoadOp, LocalTransOp
+from mimw.ir.ops.async_copy import TmaLoadOp
+from mimw.ir.ops.memory import LoadOp, LocalAllocOp, LocalLoadOp, LocalStoreOp, LocalTransOp
 from mimw.ir.ops.mma import AsyncDotOp, AsyncDotWaitOp, DotOp
 from mimw.ir.ops.tensor import TransOp
 from mimw.ir.shared_layout import SharedLayout
@@ -42,6 +44,12 @@ def run(module: Module, target: Target) -> None:
         stager.num_warps = tasks.warps_of(dot)
         how = stager.stage(dot)
         module.remark("dot", dot.loc, how)
+    for load in dict.fromkeys(stager.read):
+        for user in list(load.results[0].users):
+            if isinstance(user, TransOp) and not user.result.users:
+                user.erase()
+        if not load.results[0].users:
+            load.erase()
 
 
 def _tile(v: Value) -> tuple[tuple[int, ...], DType]:
@@ -96,13 +104,14 @@ def _mma_types(a: DType, b: DType, acc: DType, precision: str) -> bool:
 class _Stager:
     """One run: remembers the buffers it made, so that a tile used by two products is staged once."""
 
-    __slots__ = ("buffers", "facts", "num_warps", "target")
+    __slots__ = ("buffers", "facts", "num_warps", "read", "target")
 
     def __init__(self, target: Target, num_warps: int, facts: Facts) -> None:
         self.target = target
         self.num_warps = num_warps
         self.facts = facts
         self.buffers: dict[tuple[Value, SharedLayout], Value] = {}
+        self.read: list[OpBase] = []
 
     def stage(self, dot: DotOp) -> str:
         """Rewrite one dot; a sentence that says how and why."""
@@ -152,6 +161,9 @@ class _Stager:
         base, turned = _untransposed(operand)
         fast = self._fast_dim(base)
         k_in_base = 1 - k_dim if turned else k_dim
+        block = _copied_block(base)
+        if block is not None and (any_major or k_in_base == 1):
+            return self._view(base, block, turned, operand)
         if not any_major:
             fast = k_in_base
         extent = (padded[1], padded[0]) if turned else padded
@@ -177,6 +189,19 @@ class _Stager:
         assert maker is not None and maker.parent is not None
         maker.parent.insert_after(maker, trans)
         return trans.result
+
+    def _view(self, base: Value, block: Value, turned: bool, operand: Value) -> Value:
+        """The buffer that TMA filled, as an operand; the read of it goes away when only products took it."""
+        load = base.defining_op
+        assert load is not None and load.parent is not None
+        if turned:
+            shape, dtype = _tile(operand)
+            view = MemDescType(shape, dtype, "shared", None, _tile(base)[0])
+            trans = LocalTransOp(block, (1, 0), view, loc=load.loc)
+            load.parent.insert_after(load, trans)
+            block = trans.result
+        self.read.append(load)
+        return block
 
     def _fast_dim(self, base: Value) -> int:
         """The dimension along which the tile's source in memory is contiguous; the last one when there is none."""
@@ -274,6 +299,20 @@ def _load_behind(v: Value) -> LoadOp | None:
             return None
         op = sources[0].defining_op
     return op
+
+
+def _copied_block(base: Value) -> Value | None:
+    """The buffer that a tile was read from, when TMA alone fills it, in rows that a product can take (whole 32-byte spans). It is filled
+    again only where the tile is read again, so that the product may look at the buffer itself."""
+    load = base.defining_op
+    if not isinstance(load, LocalLoadOp) or not isinstance(load.src.defining_op, LocalAllocOp):
+        return None
+    if any(isinstance(user, LocalStoreOp) for user in load.src.users):
+        return None
+    copies = [user for user in load.src.users if isinstance(user, TmaLoadOp)]
+    shape, dtype = _tile(base)
+    alone = len(copies) == 1 and copies[0].parent is load.parent and load.src.defining_op.src is None
+    return load.src if alone and dtype.bits < 32 and shape[1] * dtype.itemsize % 32 == 0 else None
 
 
 def _is_constant(v: Value) -> bool:

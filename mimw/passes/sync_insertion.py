@@ -26,6 +26,7 @@ from mimw.ir.ops.async_copy import AsyncLoadOp, BulkStoreOp, TmaStoreOp, TmaStor
 from mimw.ir.ops.barrier import (
     BarrierArriveOp,
     BarrierExpectOp,
+    BarrierParityOp,
     BarrierWaitOp,
     CtaSyncOp,
     FenceAsyncSharedOp,
@@ -237,7 +238,7 @@ class _Walker:
 
     def barrier_op(self, op: OpBase, state: _State) -> bool:
         """Barriers and fences; whether the op is one."""
-        if isinstance(op, BarrierWaitOp):
+        if isinstance(op, (BarrierWaitOp, BarrierParityOp)):  # nobody arrives before all have looked
             state.waited = self.warps > 1
         elif isinstance(op, (BarrierArriveOp, BarrierExpectOp)):
             if is_elected_arrive(op) and state.dirty():

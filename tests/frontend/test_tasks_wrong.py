@@ -726,8 +726,18 @@ def eviction(d):
 
 
 @wrong(d=DESC)
-def load_a_tile(d):
-    x = d.load([0, 0])  # ! not-yet @ d.load | loading a tile straight through a descriptor
+def gather_rows(d):
+    x = d.gather(ml.arange(0, 8), 0)  # ! not-yet @ d.gather | on Blackwell only
+
+
+@wrong(d=DESC)
+def load_a_row(d):
+    x = d.load([0])  # ! rank @ d.load | offsets has 1 items
+
+
+@wrong(d=DESC)
+def least_of_bits(d):
+    d.atomic_and([0, 0], ml.zeros((64, 64), ml.float16))  # ! type-mismatch @ d.atomic_and | takes i32, u32, i64, u64, not f16
 
 
 @wrong(d=DESC)

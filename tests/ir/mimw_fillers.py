@@ -123,6 +123,7 @@ MIMW_FILLERS: dict[str, Any] = {
     "barrier.view": lambda m: _op("barrier.view", m.value(MANY), m.value(I32)),
     "barrier.remote_view": lambda m: _op("barrier.remote_view", m.value(m.random.choice([ONE, MANY])), m.value(I32)),
     "barrier.wait": lambda m: _op("barrier.wait", m.value(ONE), m.value(I32), _maybe(m, I1)),
+    "barrier.parity": lambda m: _op("barrier.parity", m.value(ONE)),
     "barrier.arrive": lambda m: _op("barrier.arrive", m.value(ONE), _maybe(m, I1), m.random.choice([1, 2])),
     "barrier.expect": lambda m: _op("barrier.expect", m.value(ONE), _maybe(m, I1), 4096),
     "barrier.named_wait": _named("barrier.named_wait"),
@@ -133,6 +134,10 @@ MIMW_FILLERS: dict[str, Any] = {
     "async_copy.tma_store": _tma_store,
     "async_copy.tma_store_wait": lambda m: _op("async_copy.tma_store_wait", 1, m.random.random() < 0.5),
     "async_copy.tma_prefetch": lambda m: _op("async_copy.tma_prefetch", m.value(DESC), _maybe(m, I1), _coords(m)),
+    "async_copy.block_load": lambda m: _op("async_copy.block_load", m.value(DESC), _coords(m)),
+    "async_copy.block_store": lambda m: _op(
+        "async_copy.block_store", m.value(DESC), _tile(m), _coords(m), m.random.choice(["", "xor"])
+    ),
     "async_copy.bulk_load": lambda m: _op(
         "async_copy.bulk_load", m.value(PointerType(F16)), _buffer(m), m.value(ONE), m.value(I32), _maybe(m, I1)
     ),

@@ -1,6 +1,8 @@
 """Asynchronous copies: from global to shared memory by threads (cp.async, in commit groups), by the TMA engine (descriptors), and in bulk.
 
 Coordinates count elements, outermost dimension first, one i32 a dimension of the descriptor's block.
+
+`block_load` and `block_store` move a tile through a descriptor at once; passes make copies, or plain loads and stores, of them.
 """
 
 from __future__ import annotations
@@ -9,7 +11,18 @@ from mimw.ir.core import Value
 from mimw.ir.opdef import Effect, Op, attr, attr_default, op, operand, optional, result, variadic
 from mimw.ir.ops.barrier import barrier_type
 from mimw.ir.ops.memory import memdesc_type
-from mimw.ir.types import I1, I32, I64, MemDescType, PointerType, TensorDescType, Type, shape_of
+from mimw.ir.types import (
+    I1,
+    I32,
+    I64,
+    MemDescType,
+    PointerType,
+    TensorDescType,
+    TensorType,
+    Type,
+    element_of,
+    shape_of,
+)
 
 _READ = Effect("global", "read", "ptr", agent="cp_async", completion="cp_async")
 _WRITE = Effect("shared", "write", "dst", agent="cp_async", completion="cp_async")
@@ -172,6 +185,37 @@ class TmaPrefetchOp(Op):
 
     def infer(self) -> list[Type]:
         _check_copy(self.desc, self.desc, self.coords)
+        return []
+
+
+@op("async_copy.block_load", effects=[Effect("global", "read", "desc")], layout="none")
+class BlockLoadOp(Op):
+    """Read the block at `coords` into a tile; what lies outside of the tensor is the descriptor's padding."""
+
+    desc: Value = operand()
+    coords: list[Value] = variadic()
+    result: Value = result()
+
+    def infer(self) -> list[Type]:
+        _check_copy(self.desc, self.desc, self.coords)
+        t = desc_type(self.desc)
+        return [TensorType(t.block_shape, t.dtype)]
+
+
+@op("async_copy.block_store", effects=[Effect("global", "write", "desc")], layout="none")
+class BlockStoreOp(Op):
+    """Write a tile to the block at `coords`; what lies outside of the tensor is not written. `reduce` as in `async_copy.tma_store`."""
+
+    desc: Value = operand()
+    value: Value = operand()
+    coords: list[Value] = variadic()
+    reduce: str = attr_default(default="", choices=("", "add", "min", "max", "and", "or", "xor"))
+
+    def infer(self) -> list[Type]:
+        _check_copy(self.desc, self.desc, self.coords)
+        t = desc_type(self.desc)
+        if (shape_of(self.value.type), element_of(self.value.type)) != (t.block_shape, t.dtype):
+            raise ValueError(f"{self.value.type} does not fit blocks of {t}")
         return []
 
 

@@ -109,6 +109,19 @@ class BarrierWaitOp(Op):
         return []
 
 
+@op("barrier.parity", effects=[_BARRIER], layout="none")
+class BarrierParityOp(Op):
+    """The parity (i32, 0 or 1) of the phase that a barrier is in, which a `barrier.wait` for its end takes. Nobody arrives meanwhile."""
+
+    barrier: Value = operand()
+    result: Value = result()
+
+    def infer(self) -> list[Type]:
+        if barrier_type(self.barrier).remote:
+            raise ValueError("the phase of a remote barrier cannot be read")
+        return [I32]
+
+
 @op("barrier.arrive", effects=[_BARRIER, _ORDER], layout="none")
 class BarrierArriveOp(Op):
     """`count` arrivals by the task (one elected thread; each thread for a per-thread barrier). Releases what the task did before."""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from mimw.ir.core import OpBase, Value
-from mimw.ir.ops.async_copy import BulkLoadOp, BulkStoreOp, MakeDescriptorOp, TmaLoadOp, TmaStoreOp
+from mimw.ir.ops.async_copy import (
+    BlockLoadOp,
+    BlockStoreOp,
+    BulkLoadOp,
+    BulkStoreOp,
+    MakeDescriptorOp,
+    TmaLoadOp,
+    TmaStoreOp,
+)
 from mimw.ir.types import U8
 from mimw.sim.errors import SimulationError
 from mimw.sim.scheduler import JobsWait
@@ -117,8 +125,8 @@ def _bulk_load(m: Machine, op: BulkLoadOp) -> None:
     start_load(m, op, [(target, barrier)], size, lambda: source, "bulk load")
 
 
-@executes("async_copy.tma_store")
-def _tma_store(m: Machine, op: TmaStoreOp) -> None:
+def _writer(m: Machine, op: TmaStoreOp | BlockStoreOp) -> Callable[[Array], None]:
+    """What puts a block where an op says."""
     desc: Descriptor = m.env[op.desc]
     view, place = desc.view(m.memory, _coords(m, op.coords), "store")
 
@@ -127,7 +135,24 @@ def _tma_store(m: Machine, op: TmaStoreOp) -> None:
             new = values[place]
             view[...] = combined(op.reduce, view.copy(), new, desc.dtype) if op.reduce else new
 
-    start_store(m, op, m.env[op.src], write, f"TMA store {op.reduce}".rstrip())
+    return write
+
+
+@executes("async_copy.tma_store")
+def _tma_store(m: Machine, op: TmaStoreOp) -> None:
+    start_store(m, op, m.env[op.src], _writer(m, op), f"TMA store {op.reduce}".rstrip())
+
+
+@executes("async_copy.block_load")
+def _block_load(m: Machine, op: BlockLoadOp) -> None:
+    desc: Descriptor = m.env[op.desc]
+    m.set(op.result, desc.filled(*desc.view(m.memory, _coords(m, op.coords), "load")))
+
+
+@executes("async_copy.block_store")
+def _block_store(m: Machine, op: BlockStoreOp) -> None:
+    _writer(m, op)(m.env[op.value])
+    m.scheduler.progress += 1
 
 
 @executes("async_copy.bulk_store")

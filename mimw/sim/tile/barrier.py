@@ -3,11 +3,14 @@ whole task."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from mimw.ir.core import OpBase, Value
 from mimw.ir.ops.barrier import (
     BarrierAllocOp,
     BarrierArriveOp,
     BarrierExpectOp,
+    BarrierParityOp,
     BarrierRemoteViewOp,
     BarrierViewOp,
     BarrierWaitOp,
@@ -70,6 +73,11 @@ def _wait(m: Machine, op: BarrierWaitOp) -> None:
         barrier: Mbarrier = m.env[op.barrier]
         m.scheduler.block(PhaseWait(barrier, int(m.env[op.phase]), op.loc))
         m.clock.acquire(barrier.released)
+
+
+@executes("barrier.parity")
+def _parity(m: Machine, op: BarrierParityOp) -> None:
+    m.env[op.result] = np.int32(m.env[op.barrier].phase & 1)
 
 
 @executes("barrier.arrive")

@@ -18,7 +18,7 @@ from mimw.codegen.ptx.lower.mma import ptx_builder
 from mimw.codegen.ptx.lower.task import WARP_GROUP, cluster_size, leader, speaks_for_itself
 from mimw.diagnostics import InternalError
 from mimw.ir.core import OpBase, Value
-from mimw.ir.types import I1, U32, BarrierType
+from mimw.ir.types import I1, I32, U32, BarrierType
 
 HANG_TRIES = 20_000_000
 """Polls of a wait after which a debug build stops: some seconds."""
@@ -85,6 +85,15 @@ def lower_wait(ctx: Lowering, op: Any) -> None:
             ctx.place(wanted)
     _poll(ctx, op, address, parity, done)
     ctx.place(done)
+
+
+@lowers("barrier.parity", target="nvidia")
+def lower_parity(ctx: Lowering, op: Any) -> None:
+    """Of parity 1 is the phase under way when the one of parity 0 is complete."""
+    b = ptx_builder(ctx)
+    odd = Reg("pred", "odd")
+    b.emit("mbarrier.test_wait.parity.shared::cta.b64", [odd, barrier_address(ctx, op.barrier), Imm(0)], 1)
+    ctx.set(op.result, [b.select(Lane(I1, odd), b.const(I32, 1), b.const(I32, 0))])
 
 
 def _poll(ctx: Lowering, op: Any, address: Addr, parity: Operand, done: Block) -> None:
