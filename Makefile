@@ -11,7 +11,7 @@ $(VENV)/ready: pyproject.toml
 	  { echo "Python 3.11 or newer is needed (PYTHON=$(PYTHON)); Debian: apt-get install python3 python3-venv"; exit 1; }
 	@$(PYTHON) -m venv --help >/dev/null 2>&1 || { echo "Python's venv is needed; Debian: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[amd,test,dev]'
 	@command -v ptxas >/dev/null 2>&1 || $(BIN)/pip install --quiet --disable-pip-version-check '.[nvidia]'
 	@touch $@
 

@@ -3,7 +3,15 @@
 Owns: `Target`, the table of known targets, `get_target`. Imports nothing from the project; passes and lowerings receive a
 `Target` value and ask it for features instead of comparing names.
 
-Limits are those of the CUDA C++ Programming Guide, section "Compute Capabilities", and of `ptxas` 13.0 for shared memory.
+Limits are those of the CUDA C++ Programming Guide, section "Compute Capabilities", of `ptxas` 13.0 for shared memory, and
+of AMD's "CDNA3" and "CDNA4" instruction set documents. Feature words of AMD's targets:
+
+    mfma            matrix products of a wave; `mfma_k2`: f16, bf16 and i8 forms of twice the depth; `xf32`, `f8f6f4`
+    fp8_fnuz        fp8 is e4m3fnuz and e5m2fnuz: other bits than mimw's f8e4m3 and f8e5m2, which are `fp8_ocp`
+    lds_dma         loads straight to shared memory, 4 bytes a lane; `lds_dma_wide`: 12 and 16 bytes
+    ds_read_tr      transposed reads of shared memory; `permlane_swap`, `bitop3`: instructions of those names
+    bf16_cvt        f32 to bf16 in one instruction; `fp8_cvt`: to and from fp8
+    f32x2           two f32 in a register pair by one instruction (v_pk_fma_f32)
 """
 
 from __future__ import annotations
@@ -12,8 +20,10 @@ from __future__ import annotations
 class Target:
     """One machine that kernels are compiled for.
 
-    `name` is what users say (``"sm_90a"``), `arch` the number in it (90), `features` the words that lowerings ask for,
-    `max_shared_bytes` what one CTA may use in bytes, `ptx_version` the smallest `.version` that knows the target.
+    `name` is what users say (``"sm_90a"``), `vendor` ``"nvidia"`` or ``"amd"``, `arch` the number in the name (90),
+    `features` the words that lowerings ask for, `max_shared_bytes` what one CTA may use in bytes, `ptx_version` the
+    smallest `.version` that knows the target, (0, 0) where there is no PTX. `warp_size` counts lanes, `max_threads` threads
+    of a CTA; `max_registers` are the 32-bit registers of a multiprocessor, `thread_registers` those of one thread.
     """
 
     __slots__ = (
@@ -24,6 +34,7 @@ class Target:
         "max_threads",
         "name",
         "ptx_version",
+        "thread_registers",
         "vendor",
         "warp_size",
     )
@@ -35,10 +46,11 @@ class Target:
         arch: int,
         features: frozenset[str],
         max_shared_bytes: int,
-        ptx_version: tuple[int, int],
+        ptx_version: tuple[int, int] = (0, 0),
         warp_size: int = 32,
         max_threads: int = 1024,
         max_registers: int = 65536,
+        thread_registers: int = 255,
     ) -> None:
         self.name = name
         self.vendor = vendor
@@ -49,6 +61,7 @@ class Target:
         self.warp_size = warp_size
         self.max_threads = max_threads
         self.max_registers = max_registers
+        self.thread_registers = thread_registers
 
     def has(self, feature: str) -> bool:
         """Whether the machine has a feature: one of the words in the table below."""
@@ -61,6 +74,26 @@ class Target:
 _SM80 = frozenset({"mma_sync", "ldmatrix", "cp_async", "bf16", "redux"})
 _SM89 = _SM80 | {"fp8_cvt", "fp8_mma_sync"}
 _SM90 = _SM89 | {"stmatrix", "cluster", "elect", "mbarrier", "bf16_arith"}
+_CDNA = frozenset({"mfma", "lds_dma", "fp8_cvt", "f32x2"})
+_CDNA3 = _CDNA | {"xf32", "fp8_fnuz"}
+_CDNA4 = _CDNA | {
+    "mfma_k2",
+    "f8f6f4",
+    "fp8_ocp",
+    "lds_dma_wide",
+    "ds_read_tr",
+    "permlane_swap",
+    "bitop3",
+    "bf16_cvt",
+}
+
+
+def _amd(name: str, arch: int, features: frozenset[str], max_shared_bytes: int) -> Target:
+    """A machine of AMD's: waves of 64 lanes, each with 256 vector and 256 accumulation registers, four SIMDs a compute unit."""
+    return Target(
+        name, "amd", arch, features, max_shared_bytes, warp_size=64, max_registers=4 * 512 * 64, thread_registers=512
+    )
+
 
 TARGETS: dict[str, Target] = {
     t.name: t
@@ -71,6 +104,8 @@ TARGETS: dict[str, Target] = {
         Target("sm_90a", "nvidia", 90, _SM90 | {"wgmma", "setmaxnreg", "tma"}, 232_448, (8, 0)),
         Target("sm_100a", "nvidia", 100, _SM90 | {"tcgen05", "setmaxnreg", "tma", "f32x2"}, 232_448, (8, 6)),
         Target("sm_120a", "nvidia", 120, _SM90 | {"setmaxnreg", "tma", "f32x2"}, 101_376, (8, 7)),
+        _amd("gfx942", 942, _CDNA3, 64 * 1024),
+        _amd("gfx950", 950, _CDNA4, 160 * 1024),
     )
 }
 

@@ -2,7 +2,7 @@
 
 Tests marked `gpu` skip where there is no CUDA device; on a machine with one, a skipped gpu test is a failure. With MIMW_CI=1
 (as `.ci/run` sets it) the tests do
-not start without `ptxas`: text that no assembler has seen is not tested.
+not start without `ptxas` and LLVM: text that no assembler has seen is not tested.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from mimw.codegen.amdgcn.llvm import find_llvm
 from mimw.codegen.ptx.assemble import find_ptxas
 
 settings.register_profile(
@@ -60,3 +61,5 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_sessionstart(session: pytest.Session) -> None:
     if os.environ.get("MIMW_CI") == "1" and find_ptxas() is None:
         pytest.exit("there is no ptxas on this machine: `make test` brings it from PyPI", returncode=1)
+    if os.environ.get("MIMW_CI") == "1" and find_llvm() is None:
+        pytest.exit("there is no LLVM for AMD's targets on this machine: `make test` brings it from PyPI", returncode=1)

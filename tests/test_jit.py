@@ -175,7 +175,7 @@ def test_specialisation_sees_alignment_divisibility_one_and_width() -> None:
     assert len(keys) == 3
 
 
-@pytest.mark.parametrize("target", sorted(TARGETS))
+@pytest.mark.parametrize("target", sorted(t.name for t in TARGETS.values() if t.vendor == "nvidia"))
 def test_compiles_for_every_target_without_a_device(target: str) -> None:
     kernel = scale.compile(["*f32:16", "*f32:16", "i32:16", "f32"], target=target)
     assert f".target {target}" in str(kernel.asm["ptx"])
