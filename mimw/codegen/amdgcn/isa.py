@@ -15,6 +15,9 @@ bus of a vector instruction: one of either in all (`check`), and the 32-bit lite
 
 **Pseudo instructions** (unit "pseudo") have no encoding: `finish` replaces them.
 
+    p_entry d, s[0:1]        what a physical register holds when the wave starts; in the first block only
+    p_undef d                a value that nobody looks at
+    p_copy d, s              a move of any size between any files (vector to scalar: of the first lane)
     p_pack d, a, b, ..       the registers (and constants) side by side, first lowest; s items may stand in a v tuple
     p_part d, s, #i          as many registers as d has, from register i of s on
     p_cmp_<how>_<type> m, a, b         scalar comparison as a lane mask, all ones or 0

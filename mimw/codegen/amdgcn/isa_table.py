@@ -290,6 +290,9 @@ buffer_store_dwordx3 ; v96a,@,s128,S32 ; mubuf w BUFFER
 buffer_store_dwordx4 ; v128a,@,s128,S32 ; mubuf w BUFFER
 buffer_{wbl2,inv} ; ; mubuf r w CACHE
 # --- pseudo instructions: gone before anything is printed
+p_entry ; =?,T ; pseudo keep
+p_undef ; =? ; pseudo
+p_copy ; =?,? ; pseudo
 p_pack ; =?,... ; pseudo
 p_part ; =?,?,# ; pseudo
 p_cmp_{eq,lg,gt,ge,lt,le}_{i32,u32} ; =m,S32,S32 ; pseudo scc
