@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from mimw.ir import f2
 from mimw.ir.layout import Dims, Layout, Vector, Vectors, pack_vector
+from mimw.ir.layout_factories import pad_dims
 
 
 def _map_vectors(layout: Layout, dims: Dims, change: dict[Vector, Vector]) -> Layout:
@@ -178,6 +179,42 @@ def split(layout: Layout) -> tuple[Layout, tuple[tuple[int, ...], tuple[int, ...
     low = (1 << bit) - 1
     first = tuple((r & ~low) << 1 | (r & low) for r in range(result.num_regs))
     return result, (first, tuple(r | 1 << bit for r in first))
+
+
+def part(layout: Layout, shape: Sequence[int], size: Sequence[int]) -> Layout | None:
+    """The layout of an aligned part of a tile of `shape` (see ``tensor.extract_slice``) in the registers that hold it; None where the
+    part's bounds do not fall between registers.
+    """
+    cut = [d for d in range(layout.rank) if size[d] != shape[d]]
+    kept = {d: size[d].bit_length() - 1 for d in cut}
+    if any(bits > layout.dims[d][0] for d, bits in kept.items()):
+        return None
+    units = {
+        tuple(1 << bit if e == d else 0 for e in range(layout.rank))
+        for d in cut
+        for bit in range(kept[d], layout.dims[d][0])
+    }
+    for vectors in (layout.reg, layout.lane, layout.warp, layout.cta):
+        for v in vectors:
+            outside = any(v[d] >> kept[d] for d in cut)
+            if outside and (v not in units or vectors is not layout.reg):
+                return None
+    dims = tuple((kept[d], 1) if d in kept else p for d, p in enumerate(layout.dims))
+    return Layout.get(dims, [v for v in layout.reg if v not in units], layout.lane, layout.warp, layout.cta)
+
+
+def whole(layout: Layout, shape: Sequence[int], size: Sequence[int]) -> Layout | None:
+    """The inverse of `part`: a layout for all of `shape` whose parts of `size` lie as `layout` says. None where that part is padded."""
+    dims, reg = list(layout.dims), list(layout.reg)
+    for d in range(layout.rank):
+        if size[d] == shape[d]:
+            continue
+        if layout.dims[d] != (size[d].bit_length() - 1, 1):
+            return None
+        bits, odd = pad_dims(shape[d], "odd", layout.dims[d][0])
+        reg += [tuple(1 << bit if e == d else 0 for e in range(layout.rank)) for bit in range(layout.dims[d][0], bits)]
+        dims[d] = (bits, odd)
+    return Layout.get(dims, reg, layout.lane, layout.warp, layout.cta)
 
 
 def reshape(layout: Layout, old_shape: Sequence[int], new_shape: Sequence[int]) -> Layout | None:

@@ -44,6 +44,10 @@ class DType:
         """Bits of one value; 1 for bool. (Triton's name.)"""
         return 1 if self.kind == "bool" else self.bits
 
+    def is_ptr(self) -> bool:
+        """Whether this is a pointer type: no. (Triton's name.)"""
+        return False
+
     def is_floating(self) -> bool:
         """Whether values are floating-point numbers."""
         return self.kind == "float"

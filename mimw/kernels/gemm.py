@@ -1,9 +1,10 @@
 # pyright: basic
-"""Matrix products at the vendor library's speed, written only in the language.
+"""Matrix products at the vendor library's speed, written only in the language. What the kernels share: `gemm_parts`.
 
-Both kernels are persistent and warp-specialised: the default task copies operands ahead with TMA, two tasks of four warps multiply with wgmma.
+All but `gemm_plain` are warp-specialised: the default task copies operands ahead with TMA, tasks of four warps multiply with wgmma. The first two are
+persistent.
 
-`gemm_cooperative`: both consumers work on one tile, each on its rows.
+`gemm_cooperative`: two consumers work on one tile, each on its rows.
 
     default    for k:  wait until a slot is free, start copying a[m, k] and b[k, n] into it
     consumers  for k:  wait until the slot is full, multiply, give back the slot before
@@ -14,222 +15,132 @@ Both kernels are persistent and warp-specialised: the default task copies operan
     consumer 0  | multiply tile 0 | store tile 0    | multiply tile 2 | ...
     consumer 1                    | multiply tile 1 | store tile 1    | ...
 
-Both may add a bias (one number a column), scale, and apply an activation before they round. With SPLITS > 1, `gemm_cooperative` cuts K in
-parts and leaves the parts' products below each other in a workspace; `sum_parts` adds them in order, so that a result is the same in every run.
+`gemm_split`: for products with few tiles. The CTAs of a cluster share one tile, each multiplies a part of K; each then sums some of the tile's
+columns over all parts, which it gets from the others through distributed shared memory. Always in the same order: results are the same in every run.
+
+    CTA 0  | a[:, 0:K/2] @ b[0:K/2, :]  | send right half to 1 | left half + what 1 sent  | store
+    CTA 1  | a[:, K/2:]  @ b[K/2:, :]   | send left half to 0  | what 0 sent + right half | store
+
 `gemm_plain` takes what TMA cannot: any strides and addresses.
 
-With CLUSTER = 2, two CTAs take tiles that lie below each other: each copies half of b, to both (multicast), so that b crosses L2 once.
+All may scale, add a bias (one number a column), apply an activation, and add a residual (a matrix like c) before they round. With CLUSTER_M = 2, two CTAs take
+tiles that lie below each other: each copies half of b, to both (multicast), so that b crosses L2 once; with CLUSTER_N = 2 the same for a and tiles
+beside each other.
 """
 
 from __future__ import annotations
 
 import mimw.language as ml
 from mimw.jit import kernel
-
-
-@kernel
-def tile_position(tile, tiles_m, tiles_n, GROUP_M: ml.constexpr):
-    """Row and column of a tile: groups of GROUP_M rows, down the columns inside one, so that neighbours share operands in L2."""
-    per_group = GROUP_M * tiles_n
-    first = tile // per_group * GROUP_M
-    rows = min(tiles_m - first, GROUP_M)
-    return first + tile % per_group % rows, tile % per_group // rows
-
-
-@kernel
-def part_of(item, tiles, K, BK: ml.constexpr, SPLITS: ml.constexpr):
-    """Which part of K and which tile an item of work is; where that part begins and how long it is (the last may be shorter, or empty)."""
-    if SPLITS == 1:
-        return 0, item, 0, K
-    most = ml.cdiv(ml.cdiv(K, BK), SPLITS) * BK
-    start = item // tiles * most
-    return item // tiles, item % tiles, start, ml.maximum(min(K - start, most), 0)
-
-
-@kernel
-def following(slot, phase, STAGES: ml.constexpr):
-    """The next slot of a ring, and its phase."""
-    last = slot == STAGES - 1
-    return ml.where(last, 0, slot + 1), ml.where(last, phase ^ 1, phase)
-
-
-@kernel
-def copy_slot(
-    a, b, a_slot, b_slot, full, m, n, k, rank,
-    A_BY_COLUMNS: ml.constexpr, B_BY_COLUMNS: ml.constexpr, CLUSTER: ml.constexpr,
-):  # fmt: skip
-    """Start the copies of one slot: a's block, and b's block or, in a cluster, this CTA's half of it to both."""
-    ml.async_descriptor_load(a, a_slot, [k, m] if A_BY_COLUMNS else [m, k], full)
-    if CLUSTER == 1:
-        ml.async_descriptor_load(b, b_slot, [n, k] if B_BY_COLUMNS else [k, n], full)
-    else:
-        rows: ml.constexpr = b_slot.shape[0] // 2
-        columns: ml.constexpr = b_slot.shape[1]
-        for r in ml.static_range(2):
-            if rank == r:
-                part = ml.local_slice(b_slot, [r * rows, 0], [rows, columns])
-                at = [n + r * rows, k] if B_BY_COLUMNS else [k + r * rows, n]
-                ml.async_descriptor_load(b, part, at, full, multicast_targets=[0, 1])
-
-
-@kernel
-def release(empty, CLUSTER: ml.constexpr):
-    """Give a slot back to every CTA that copies into it."""
-    if CLUSTER == 1:
-        ml.barrier_arrive(empty)
-    else:
-        for r in ml.static_range(CLUSTER):
-            ml.barrier_arrive(empty, 1, remote_cta_rank=r)
-
-
-@kernel
-def multiply(
-    a_ring, b_ring, full, empty, acc, slot, phase, K, row,
-    ROWS: ml.constexpr, BK: ml.constexpr, STAGES: ml.constexpr, A_BY_COLUMNS: ml.constexpr, B_BY_COLUMNS: ml.constexpr,
-    CLUSTER: ml.constexpr,
-):  # fmt: skip
-    """One tile's products, from the rows at `row` (a constant) of a's slots; one stays in flight. Gives the accumulator in flight and the next slot."""
-    before = slot
-    for k in range(0, K, BK):
-        ml.barrier_wait(full[slot], phase)
-        if A_BY_COLUMNS:
-            left = ml.local_trans(ml.local_slice(a_ring[slot], [0, row], [BK, ROWS]))
-        else:
-            left = ml.local_slice(a_ring[slot], [row, 0], [ROWS, BK])
-        right = ml.local_trans(b_ring[slot]) if B_BY_COLUMNS else b_ring[slot]
-        acc = ml.async_dot_wait(1, ml.async_dot(left, right, acc))
-        if k > 0:
-            release(empty[before], CLUSTER)
-        before = slot
-        slot, phase = following(slot, phase, STAGES)
-    return acc, before, slot, phase
-
-
-@kernel
-def left_and_right(x):
-    """A tile's columns in two halves."""
-    rows: ml.constexpr = x.shape[0]
-    half: ml.constexpr = x.shape[1] // 2
-    return x.reshape(rows, 2, half).permute(0, 2, 1).split()
-
-
-@kernel
-def finish(x, n, N, bias, scale, ACTIVATION: ml.constexpr):
-    """ACTIVATION(scale * x + bias) of f32 columns from n on; bias and scale may be None."""
-    if scale is not None:
-        x = x * scale
-    if bias is not None:
-        columns = n + ml.arange(0, x.shape[1])
-        x = x + ml.load(bias + columns, mask=columns < N, other=0.0).to(ml.float32)[None, :]
-    if ACTIVATION == "relu":
-        x = ml.maximum(x, 0.0, propagate_nan=ml.PropagateNan.ALL)
-    elif ACTIVATION == "gelu":
-        x = 0.5 * x * (1.0 + ml.erf(x * 0.7071067811865476))
-    elif ACTIVATION == "gelu_tanh":
-        x = 0.5 * x * (1.0 + ml.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
-    elif ACTIVATION == "silu":
-        x = x * ml.sigmoid(x)
-    return x
-
-
-@kernel
-def store_columns(c, buffers, x, m, n, first, N, bias, scale, COLUMNS: ml.constexpr, ACTIVATION: ml.constexpr):
-    """Finish a register tile and store it at (m, n) by TMA, COLUMNS at a time through the buffers in turn, from number `first` on.
-
-    Tiles follow each other, so that a tile takes each buffer equally often.
-    """
-    if x.shape[1] > COLUMNS:
-        left, right = left_and_right(x)
-        middle: ml.constexpr = x.shape[1] // 2
-        then: ml.constexpr = (first + middle // COLUMNS) % len(buffers)
-        store_columns(c, buffers, left, m, n, first, N, bias, scale, COLUMNS, ACTIVATION)
-        store_columns(c, buffers, right, m, n + middle, then, N, bias, scale, COLUMNS, ACTIVATION)
-    else:
-        ml.async_descriptor_store_wait(len(buffers) - 1)  # the last store from this buffer has read it
-        ml.local_store(buffers[first], finish(x, n, N, bias, scale, ACTIVATION).to(ml.dtype_of(c)))
-        ml.fence_async_shared()
-        ml.async_descriptor_store(c, buffers[first], [m, n])
+from mimw.kernels.gemm_parts import (
+    consumer_buffers,
+    copy_slot,
+    cta_position,
+    finish,
+    following,
+    multiply,
+    ring,
+    settle,
+    store_columns,
+    tile_position,
+)
 
 
 @kernel
 def gemm_cooperative(
     a, b, c, M, N, K,
-    BM: ml.constexpr, BN: ml.constexpr, BK: ml.constexpr, STAGES: ml.constexpr, GROUP_M: ml.constexpr,
-    COLUMNS: ml.constexpr, A_BY_COLUMNS: ml.constexpr, B_BY_COLUMNS: ml.constexpr, CLUSTER: ml.constexpr,
-    bias=None, scale=None, ACTIVATION: ml.constexpr = None, SPLITS: ml.constexpr = 1,
+    BM: ml.constexpr, BN: ml.constexpr, BK: ml.constexpr, STAGES: ml.constexpr, GROUP_M: ml.constexpr, COLUMNS: ml.constexpr,
+    A_BY_COLUMNS: ml.constexpr, B_BY_COLUMNS: ml.constexpr, CLUSTER_M: ml.constexpr, CLUSTER_N: ml.constexpr,
+    bias=None, scale=None, residual=None, stride_rm=None, stride_rn=None, ACTIVATION: ml.constexpr = None, PRECISE: ml.constexpr = False,
 ):  # fmt: skip
     rows: ml.constexpr = BM // 2
-    a_ring = ml.local_alloc((BK, BM) if A_BY_COLUMNS else (BM, BK), ml.dtype_of(a), STAGES)
-    b_ring = ml.local_alloc((BN, BK) if B_BY_COLUMNS else (BK, BN), ml.dtype_of(b), STAGES)
+    a_ring, b_ring = ring(a, BM, BK, STAGES, A_BY_COLUMNS), ring(b, BK, BN, STAGES, B_BY_COLUMNS)
     staging = ml.local_alloc((rows, COLUMNS), ml.dtype_of(c), 4)
-    full, empty = ml.alloc_barriers(STAGES, 1), ml.alloc_barriers(STAGES, 2 * CLUSTER)
-    rank = ml.cluster_cta_rank() if CLUSTER > 1 else 0
-    first, step = ml.program_id(0) // CLUSTER, ml.num_programs(0) // CLUSTER
-    tiles_m, tiles_n = ml.cdiv(M, BM * CLUSTER), ml.cdiv(N, BN)
+    full, empty = ml.alloc_barriers(STAGES, 1), ml.alloc_barriers(STAGES, 2 * (CLUSTER_M + CLUSTER_N - 1))
+    rank_m, rank_n = cta_position(CLUSTER_M, CLUSTER_N)
+    first, step = ml.program_id(0) // (CLUSTER_M * CLUSTER_N), ml.num_programs(0) // (CLUSTER_M * CLUSTER_N)
+    tiles_m, tiles_n = ml.cdiv(M, BM * CLUSTER_M), ml.cdiv(N, BN * CLUSTER_N)
     with ml.async_tasks():
-        with ml.async_task("default", num_regs=40):
+        with ml.async_task("default", num_regs=24):
             slot, phase = 0, 1
-            for item in range(first, tiles_m * tiles_n * SPLITS, step):
-                split, tile, start, length = part_of(item, tiles_m * tiles_n, K, BK, SPLITS)
+            for tile in range(first, tiles_m * tiles_n, step):
                 tile_m, tile_n = tile_position(tile, tiles_m, tiles_n, GROUP_M)
-                m, n = (tile_m * CLUSTER + rank) * BM, tile_n * BN
-                for k in range(start, start + length, BK):
+                m, n = (tile_m * CLUSTER_M + rank_m) * BM, (tile_n * CLUSTER_N + rank_n) * BN
+                for k in range(0, K, BK):
                     ml.barrier_wait(empty[slot], phase)
-                    ml.barrier_expect_bytes(full[slot], (BM + BN) * BK * ml.size_of(ml.dtype_of(a)))
                     copy_slot(
-                        a, b, a_ring[slot], b_ring[slot], full[slot], m, n, k, rank, A_BY_COLUMNS, B_BY_COLUMNS, CLUSTER
+                        a,
+                        b,
+                        a_ring[slot],
+                        b_ring[slot],
+                        full[slot],
+                        m,
+                        n,
+                        k,
+                        A_BY_COLUMNS,
+                        B_BY_COLUMNS,
+                        CLUSTER_M,
+                        CLUSTER_N,
                     )
                     slot, phase = following(slot, phase, STAGES)
-        with ml.async_task(num_warps=4, num_regs=232, replicate=2):
+        with ml.async_task(num_warps=4, num_regs=240, replicate=2):
             r: ml.constexpr = ml.async_task_replica_id()
-            buffers = (staging[2 * r], staging[2 * r + 1]) if BN > COLUMNS else (staging[2 * r],)
+            buffers = consumer_buffers(staging, r, BN > COLUMNS)
             slot, phase = 0, 0
-            for item in range(first, tiles_m * tiles_n * SPLITS, step):
-                split, tile, start, length = part_of(item, tiles_m * tiles_n, K, BK, SPLITS)
+            for tile in range(first, tiles_m * tiles_n, step):
                 tile_m, tile_n = tile_position(tile, tiles_m, tiles_n, GROUP_M)
                 acc, last, slot, phase = multiply(
-                    a_ring, b_ring, full, empty, ml.alloc_accumulator((rows, BN), ml.float32), slot, phase, length, r * rows,
-                    rows, BK, STAGES, A_BY_COLUMNS, B_BY_COLUMNS, CLUSTER,
+                    a_ring, b_ring, full, empty, ml.alloc_accumulator((rows, BN), ml.float32), slot, phase, K, r * rows,
+                    rows, BK, STAGES, A_BY_COLUMNS, B_BY_COLUMNS, CLUSTER_M, CLUSTER_N, PRECISE,
                 )  # fmt: skip
-                acc = ml.async_dot_wait(0, acc)
-                if length > 0:
-                    release(empty[last], CLUSTER)
-                m = ((split * tiles_m + tile_m) * CLUSTER + rank) * BM + r * rows
-                store_columns(c, buffers, acc, m, tile_n * BN, 0, N, bias, scale, COLUMNS, ACTIVATION)
+                acc = settle(acc, empty, last, K, CLUSTER_M, CLUSTER_N, PRECISE)
+                m, n = (tile_m * CLUSTER_M + rank_m) * BM + r * rows, (tile_n * CLUSTER_N + rank_n) * BN
+                store_columns(
+                    c, buffers, acc, m, n, M, N, bias, scale, residual, stride_rm, stride_rn, COLUMNS, ACTIVATION
+                )
             ml.async_descriptor_store_wait(0)
 
 
 @kernel
 def gemm_pingpong(
     a, b, c, M, N, K,
-    BM: ml.constexpr, BN: ml.constexpr, BK: ml.constexpr, STAGES: ml.constexpr, GROUP_M: ml.constexpr,
-    COLUMNS: ml.constexpr, A_BY_COLUMNS: ml.constexpr, B_BY_COLUMNS: ml.constexpr, CLUSTER: ml.constexpr,
-    bias=None, scale=None, ACTIVATION: ml.constexpr = None,
+    BM: ml.constexpr, BN: ml.constexpr, BK: ml.constexpr, STAGES: ml.constexpr, GROUP_M: ml.constexpr, COLUMNS: ml.constexpr,
+    A_BY_COLUMNS: ml.constexpr, B_BY_COLUMNS: ml.constexpr, CLUSTER_M: ml.constexpr, CLUSTER_N: ml.constexpr,
+    bias=None, scale=None, residual=None, stride_rm=None, stride_rn=None, ACTIVATION: ml.constexpr = None, PRECISE: ml.constexpr = False,
 ):  # fmt: skip
-    a_ring = ml.local_alloc((BK, BM) if A_BY_COLUMNS else (BM, BK), ml.dtype_of(a), STAGES)
-    b_ring = ml.local_alloc((BN, BK) if B_BY_COLUMNS else (BK, BN), ml.dtype_of(b), STAGES)
+    a_ring, b_ring = ring(a, BM, BK, STAGES, A_BY_COLUMNS), ring(b, BK, BN, STAGES, B_BY_COLUMNS)
     staging = ml.local_alloc((BM, COLUMNS), ml.dtype_of(c), 4)
-    full, empty = ml.alloc_barriers(STAGES, 1), ml.alloc_barriers(STAGES, CLUSTER)
+    full, empty = ml.alloc_barriers(STAGES, 1), ml.alloc_barriers(STAGES, CLUSTER_M + CLUSTER_N - 1)
     turn = ml.alloc_barriers(2, 1)
-    rank = ml.cluster_cta_rank() if CLUSTER > 1 else 0
-    first, step = ml.program_id(0) // CLUSTER, ml.num_programs(0) // CLUSTER
-    tiles_m, tiles_n = ml.cdiv(M, BM * CLUSTER), ml.cdiv(N, BN)
+    rank_m, rank_n = cta_position(CLUSTER_M, CLUSTER_N)
+    first, step = ml.program_id(0) // (CLUSTER_M * CLUSTER_N), ml.num_programs(0) // (CLUSTER_M * CLUSTER_N)
+    tiles_m, tiles_n = ml.cdiv(M, BM * CLUSTER_M), ml.cdiv(N, BN * CLUSTER_N)
     with ml.async_tasks():
-        with ml.async_task("default", num_regs=40):
+        with ml.async_task("default", num_regs=24):
             slot, phase = 0, 1
             for tile in range(first, tiles_m * tiles_n, step):
                 tile_m, tile_n = tile_position(tile, tiles_m, tiles_n, GROUP_M)
-                m, n = (tile_m * CLUSTER + rank) * BM, tile_n * BN
+                m, n = (tile_m * CLUSTER_M + rank_m) * BM, (tile_n * CLUSTER_N + rank_n) * BN
                 for k in range(0, K, BK):
                     ml.barrier_wait(empty[slot], phase)
-                    ml.barrier_expect_bytes(full[slot], (BM + BN) * BK * ml.size_of(ml.dtype_of(a)))
                     copy_slot(
-                        a, b, a_ring[slot], b_ring[slot], full[slot], m, n, k, rank, A_BY_COLUMNS, B_BY_COLUMNS, CLUSTER
+                        a,
+                        b,
+                        a_ring[slot],
+                        b_ring[slot],
+                        full[slot],
+                        m,
+                        n,
+                        k,
+                        A_BY_COLUMNS,
+                        B_BY_COLUMNS,
+                        CLUSTER_M,
+                        CLUSTER_N,
                     )
                     slot, phase = following(slot, phase, STAGES)
-        with ml.async_task(num_warps=4, num_regs=232, replicate=2):
+        with ml.async_task(num_warps=4, num_regs=240, replicate=2):
             r: ml.constexpr = ml.async_task_replica_id()
-            buffers = (staging[2 * r], staging[2 * r + 1]) if BN > COLUMNS else (staging[2 * r],)
+            buffers = consumer_buffers(staging, r, BN > COLUMNS)
             steps = ml.cdiv(K, BK)
             used, order = r * steps, 1 - r  # slots that tiles before this one took; parity of this consumer's next turn
             for tile in range(first + r * step, tiles_m * tiles_n, 2 * step):
@@ -238,42 +149,86 @@ def gemm_pingpong(
                 ml.barrier_wait(turn[r], order)
                 acc, last, slot, phase = multiply(
                     a_ring, b_ring, full, empty, ml.alloc_accumulator((BM, BN), ml.float32), slot, phase, K, 0,
-                    BM, BK, STAGES, A_BY_COLUMNS, B_BY_COLUMNS, CLUSTER,
+                    BM, BK, STAGES, A_BY_COLUMNS, B_BY_COLUMNS, CLUSTER_M, CLUSTER_N, PRECISE,
                 )  # fmt: skip
                 ml.barrier_arrive(turn[1 - r])
-                acc = ml.async_dot_wait(0, acc)
-                if K > 0:
-                    release(empty[last], CLUSTER)
-                m = (tile_m * CLUSTER + rank) * BM
-                store_columns(c, buffers, acc, m, tile_n * BN, 0, N, bias, scale, COLUMNS, ACTIVATION)
+                acc = settle(acc, empty, last, K, CLUSTER_M, CLUSTER_N, PRECISE)
+                m, n = (tile_m * CLUSTER_M + rank_m) * BM, (tile_n * CLUSTER_N + rank_n) * BN
+                store_columns(
+                    c, buffers, acc, m, n, M, N, bias, scale, residual, stride_rm, stride_rn, COLUMNS, ACTIVATION
+                )
                 used, order = used + 2 * steps, order ^ 1
             ml.async_descriptor_store_wait(0)
 
 
 @kernel
-def sum_parts(
-    parts, c, M, N, stride_parts, stride_row, stride_cm, stride_cn, bias, scale,
-    SPLITS: ml.constexpr, ROWS: ml.constexpr, COLUMNS: ml.constexpr, ACTIVATION: ml.constexpr,
+def gemm_split(
+    a, b, c, M, N, K, stride_cm, stride_cn,
+    BM: ml.constexpr, BN: ml.constexpr, BK: ml.constexpr, STAGES: ml.constexpr, GROUP_M: ml.constexpr, SPLITS: ml.constexpr,
+    A_BY_COLUMNS: ml.constexpr, B_BY_COLUMNS: ml.constexpr,
+    bias=None, scale=None, residual=None, stride_rm=None, stride_rn=None, ACTIVATION: ml.constexpr = None, PRECISE: ml.constexpr = False,
 ):  # fmt: skip
-    """c = ACTIVATION(scale * (parts[0] + parts[1] + ...) + bias), summed in this order. Program (m, n) makes a block of ROWS x COLUMNS."""
-    n = ml.program_id(1) * COLUMNS
-    rows = (ml.program_id(0) * ROWS + ml.arange(0, ROWS)).to(ml.int64)
-    columns = n + ml.arange(0, COLUMNS)
-    mask = (rows[:, None] < M) & (columns[None, :] < N)
-    at = parts + rows[:, None] * stride_row + columns[None, :]
-    total = ml.load(at, mask=mask, other=0.0)
-    for i in ml.static_range(1, SPLITS):
-        total += ml.load(at + i * stride_parts, mask=mask, other=0.0)
-    total = finish(total, n, N, bias, scale, ACTIVATION)
-    ml.store(c + rows[:, None] * stride_cm + columns[None, :] * stride_cn, total.to(c.dtype.element_ty), mask=mask)
+    workers: ml.constexpr = 2 if BM > 64 else 1
+    rows: ml.constexpr = BM // workers
+    columns: ml.constexpr = BN // SPLITS
+    a_ring, b_ring = ring(a, BM, BK, STAGES, A_BY_COLUMNS), ring(b, BK, BN, STAGES, B_BY_COLUMNS)
+    inbox = ml.local_alloc((rows, columns), ml.float32, workers * SPLITS)
+    full, empty = ml.alloc_barriers(STAGES, 1), ml.alloc_barriers(STAGES, workers)
+    arrived = ml.alloc_barriers(workers, 1)
+    rank = ml.cluster_cta_rank()
+    tile_m, tile_n = tile_position(ml.program_id(0) // SPLITS, ml.cdiv(M, BM), ml.cdiv(N, BN), GROUP_M)
+    share = ml.cdiv(ml.cdiv(K, BK), SPLITS) * BK
+    start = rank * share
+    length = ml.maximum(min(K - start, share), 0)
+    with ml.async_tasks():
+        with ml.async_task("default", num_regs=40):
+            slot, phase = 0, 1
+            for k in range(start, start + length, BK):
+                ml.barrier_wait(empty[slot], phase)
+                copy_slot(
+                    a,
+                    b,
+                    a_ring[slot],
+                    b_ring[slot],
+                    full[slot],
+                    tile_m * BM,
+                    tile_n * BN,
+                    k,
+                    A_BY_COLUMNS,
+                    B_BY_COLUMNS,
+                    1,
+                    1,
+                )
+                slot, phase = following(slot, phase, STAGES)
+        with ml.async_task(num_warps=4, num_regs=232, replicate=workers):
+            r: ml.constexpr = ml.async_task_replica_id()
+            ml.barrier_expect_bytes(arrived[r], SPLITS * rows * columns * 4)
+            acc, last, _slot, _phase = multiply(
+                a_ring, b_ring, full, empty, ml.alloc_accumulator((rows, BN), ml.float32), 0, 0, length, r * rows,
+                rows, BK, STAGES, A_BY_COLUMNS, B_BY_COLUMNS, 1, 1, PRECISE,
+            )  # fmt: skip
+            acc = settle(acc, empty, last, length, 1, 1, PRECISE)
+            for other in ml.static_range(SPLITS):
+                part = ml.extract_slice(acc, [0, other * columns], [rows, columns])
+                ml.async_remote_shmem_store(inbox[r * SPLITS + rank], part, other, arrived[r])
+            ml.barrier_wait(arrived[r], 0)
+            total = ml.local_load(inbox[r * SPLITS])
+            for other in ml.static_range(1, SPLITS):
+                total += ml.local_load(inbox[r * SPLITS + other])
+            m, n = tile_m * BM + r * rows, tile_n * BN + rank * columns
+            total = finish(total, m, n, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION)
+            at_m, at_n = (m + ml.arange(0, rows))[:, None], (n + ml.arange(0, columns))[None, :]
+            at = c + at_m.to(ml.int64) * stride_cm + at_n.to(ml.int64) * stride_cn
+            ml.store(at, total.to(c.dtype.element_ty), mask=(at_m < M) & (at_n < N))
 
 
 @kernel
 def gemm_plain(
-    a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn, bias, scale,
-    BM: ml.constexpr, BN: ml.constexpr, BK: ml.constexpr, GROUP_M: ml.constexpr, ACTIVATION: ml.constexpr,
+    a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    BM: ml.constexpr, BN: ml.constexpr, BK: ml.constexpr, GROUP_M: ml.constexpr,
+    bias=None, scale=None, residual=None, stride_rm=None, stride_rn=None, ACTIVATION: ml.constexpr = None,
 ):  # fmt: skip
-    """c = ACTIVATION(scale * (a @ b) + bias) through pointers: any strides and addresses, one tile a program."""
+    """c = ACTIVATION(scale * (a @ b) + bias) + residual through pointers: any strides and addresses, one tile a program."""
     tile_m, tile_n = tile_position(ml.program_id(0), ml.cdiv(M, BM), ml.cdiv(N, BN), GROUP_M)
     rows = (tile_m * BM + ml.arange(0, BM)).to(ml.int64)
     columns = (tile_n * BN + ml.arange(0, BN)).to(ml.int64)
@@ -287,6 +242,6 @@ def gemm_plain(
         acc = ml.dot(left, right, acc)
         a_at += BK * stride_ak
         b_at += BK * stride_bk
-    acc = finish(acc, tile_n * BN, N, bias, scale, ACTIVATION)
+    acc = finish(acc, tile_m * BM, tile_n * BN, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION)
     mask = (rows[:, None] < M) & (columns[None, :] < N)
     ml.store(c + rows[:, None] * stride_cm + columns[None, :] * stride_cn, acc.to(c.dtype.element_ty), mask=mask)

@@ -7,34 +7,41 @@ from typing import Any
 
 from mimw.jit import cdiv
 
-_MOST_SPLITS = 16
+_MOST_SPLITS = 8
 _LEAST_STEPS = 8  # of BK, that a part of K has
 
 
-class GemmConfig:
-    """How a product is computed. `kernel` is "cooperative" or "pingpong"; BM x BN x BK elements a tile and step, STAGES slots.
+KERNELS = ("cooperative", "pingpong", "split")
 
-    GROUP_M rows of tiles are walked together, results leave through buffers of COLUMNS columns (of a 16-bit type; half as many of f32), CLUSTER CTAs
-    (1 or 2) share b, SPLITS parts of K are computed apart and added (cooperative only).
+
+class GemmConfig:
+    """How a product is computed. `kernel` is "cooperative", "pingpong" or "split"; BM x BN x BK elements a tile and step, STAGES slots.
+
+    GROUP_M rows of tiles are walked together. In the first two kernels results leave through buffers of COLUMNS columns (of a 16-bit type; half as many
+    of f32), and CLUSTER_M x CLUSTER_N CTAs (each 1 or 2) share operands: those below each other b, those beside each other a. In the third,
+    SPLITS CTAs (2, 4 or 8: a cluster) share a tile, each with a part of K.
     """
 
-    __slots__ = ("BK", "BM", "BN", "CLUSTER", "COLUMNS", "GROUP_M", "SPLITS", "STAGES", "kernel")
+    __slots__ = ("BK", "BM", "BN", "CLUSTER_M", "CLUSTER_N", "COLUMNS", "GROUP_M", "SPLITS", "STAGES", "kernel")
 
     def __init__(
         self, kernel: str, BM: int, BN: int, BK: int, STAGES: int,
-        GROUP_M: int = 8, COLUMNS: int = 64, CLUSTER: int = 1, SPLITS: int = 1,
+        GROUP_M: int = 8, COLUMNS: int = 64, CLUSTER_M: int = 1, CLUSTER_N: int = 1, SPLITS: int = 1,
     ) -> None:  # fmt: skip
-        if kernel not in ("cooperative", "pingpong"):
-            raise ValueError(f"kernel is 'cooperative' or 'pingpong', not {kernel!r}")
+        if kernel not in KERNELS:
+            raise ValueError(f"kernel is {', '.join(map(repr, KERNELS))}, not {kernel!r}")
         if STAGES < 2:
             raise ValueError(f"STAGES is at least 2, not {STAGES}: one slot is multiplied while the next is copied")
-        if CLUSTER not in (1, 2):
-            raise ValueError(f"CLUSTER is 1 or 2, not {CLUSTER}")
-        if SPLITS < 1 or (SPLITS > 1 and kernel != "cooperative"):
-            raise ValueError(f"SPLITS is 1, or more with the cooperative kernel, not {SPLITS}")
+        if CLUSTER_M not in (1, 2) or CLUSTER_N not in (1, 2):
+            raise ValueError(f"CLUSTER_M and CLUSTER_N are 1 or 2, not {CLUSTER_M} and {CLUSTER_N}")
+        if SPLITS not in ((2, 4, 8) if kernel == "split" else (1,)):
+            raise ValueError(f"SPLITS is 2, 4 or 8 with the kernel 'split' and 1 without, not {SPLITS}")
+        if kernel == "split" and (CLUSTER_M, CLUSTER_N) != (1, 1):
+            raise ValueError("the cluster of the kernel 'split' shares a tile: CLUSTER_M and CLUSTER_N are 1")
         self.kernel = kernel
         self.BM, self.BN, self.BK, self.STAGES = BM, BN, BK, STAGES
-        self.GROUP_M, self.COLUMNS, self.CLUSTER, self.SPLITS = GROUP_M, COLUMNS, CLUSTER, SPLITS
+        self.GROUP_M, self.COLUMNS, self.SPLITS = GROUP_M, COLUMNS, SPLITS
+        self.CLUSTER_M, self.CLUSTER_N = CLUSTER_M, CLUSTER_N
 
     def __repr__(self) -> str:
         return f"GemmConfig({', '.join(f'{name}={getattr(self, name)!r}' for name in self.key_names())})"
@@ -48,14 +55,14 @@ class GemmConfig:
     @staticmethod
     def key_names() -> tuple[str, ...]:
         """The fields in the order of the constructor."""
-        return ("kernel", "BM", "BN", "BK", "STAGES", "GROUP_M", "COLUMNS", "CLUSTER", "SPLITS")
+        return ("kernel", "BM", "BN", "BK", "STAGES", "GROUP_M", "COLUMNS", "CLUSTER_M", "CLUSTER_N", "SPLITS")
 
     def key(self) -> tuple[Any, ...]:
         """The fields' values."""
         return tuple(getattr(self, name) for name in self.key_names())
 
 
-def choose(M: int, N: int, K: int, item_size: int = 2, sms: int = 132) -> GemmConfig:
+def choose(M: int, N: int, K: int, item_size: int = 2, sms: int = 132, precise: bool = False) -> GemmConfig:
     """The configuration for a product of this shape: elements of `item_size` bytes, a device with `sms` multiprocessors.
 
     Ratios to cuBLAS measured on an H200: ping-pong 128x128 leads where K is short (1.08 at 8192x8192x512), cooperative 128x256 where it is long
@@ -67,8 +74,10 @@ def choose(M: int, N: int, K: int, item_size: int = 2, sms: int = 132) -> GemmCo
         BN = 64 if N <= 64 else 128
         tiles = cdiv(M, 128) * cdiv(N, BN)
         most = max(1, min(sms // tiles, cdiv(K, BK) // _LEAST_STEPS, _MOST_SPLITS))
-        splits = min(range(1, most + 1), key=lambda parts: _split_time(M, N, cdiv(K, BK), parts))
-        return GemmConfig("cooperative", 128, BN, BK, 6, SPLITS=splits)
+        splits = max(s for s in (1, 2, 4, 8) if s <= most)
+        if splits > 1:
+            return GemmConfig("split", 128, BN, BK, 5, SPLITS=splits)
+        return GemmConfig("cooperative", 128, BN, BK, 6)
     if small <= sms:
         return GemmConfig("cooperative", 128, 128, BK, 6)
     large = cdiv(M, 128) * cdiv(N, 256)
@@ -80,9 +89,3 @@ def choose(M: int, N: int, K: int, item_size: int = 2, sms: int = 132) -> GemmCo
     if short or 1.05 * waves_small < waves_large:
         return GemmConfig("pingpong", 128, 128, BK, 5)
     return GemmConfig("cooperative", 128, 256, BK, 4)
-
-
-def _split_time(M: int, N: int, steps: int, splits: int) -> float:
-    """About how many microseconds one wave of tiles takes with K in this many parts: steps, then a second kernel and f32 parts through L2."""
-    alone = 0.3 * cdiv(steps, splits)
-    return alone if splits == 1 else alone + 4.0 + 8e-6 * M * N * splits / 6.0

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from mimw.diagnostics import LaunchError
 from mimw.kernels.gemm_config import GemmConfig
-from mimw.kernels.gemm_plan import Epilogue, PlainPlan, TmaPlan, plan_for
+from mimw.kernels.gemm_plan import Epilogue, PlainPlan, Plan, plan_for
 from mimw.runtime.arrays import ArrayInfo, describe
 from mimw.runtime.launch_errors import caller_loc
 from mimw.runtime.tensor_descriptor import ALIGNMENT, TensorDescriptor
@@ -20,43 +20,47 @@ ACTIVATIONS = (None, "relu", "gelu", "gelu_tanh", "silu")
 OPERANDS = ("bf16", "f16", "f8e4m3", "f8e5m2")
 RESULTS = ("bf16", "f16", "f32")
 _HOST_NAMES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
-_PLANS: dict[tuple[Any, ...], TmaPlan | PlainPlan] = {}
+_PLANS: dict[tuple[Any, ...], Plan] = {}
 _PLANS_KEPT = 4096
 
 
 def matmul(
-    a: Any, b: Any, out: Any = None, *, bias: Any = None, activation: str | None = None, scale: float | None = None,
-    out_dtype: Any = None, config: GemmConfig | None = None, stream: Any = None,
+    a: Any, b: Any, out: Any = None, *, bias: Any = None, activation: str | None = None, scale: Any = None, residual: Any = None,
+    out_dtype: Any = None, fast_accumulation: bool = True, config: GemmConfig | None = None, stream: Any = None,
 ) -> Any:  # fmt: skip
-    """activation(scale * (a @ b) + bias) for a: [M, K], b: [K, N], bias: [N]; gives `out`: [M, N], new unless given.
+    """activation(scale * (a @ b) + bias) + residual for a: [M, K], b: [K, N], bias: [N], residual: [M, N]; gives `out`: [M, N], new unless given.
 
     a and b are of one type: bf16, fp16, fp8 e4m3 or e5m2; sums are f32, rounded once to the result's type: `out`'s, else `out_dtype`
-    (a dtype of the arrays' own library), else a's, bf16 for fp8. activation is None, "relu", "gelu", "gelu_tanh" or "silu". Any extents (0 too)
-    and strides: TMA copies operands that are dense along one dimension and aligned to 16 bytes, fp8 ones along K; others go through plain pointers,
-    more slowly. `config` overrides the choice by shape and is for operands that TMA takes. The result is the same, bit for bit, in every run.
-    fp8 sums keep what the tensor core's fast accumulation keeps. `LaunchError` for what does not fit.
+    (a dtype of the arrays' own library), else a's, bf16 for fp8. scale is a number, or an f32 array of one element beside the operands. activation is
+    None, "relu", "gelu", "gelu_tanh" or "silu". Any extents (0 too) and strides: TMA copies operands that are dense along one dimension and aligned
+    to 16 bytes, fp8 ones along K; others go through plain pointers, more slowly. `config` overrides the choice by shape and is for operands that TMA
+    takes. The result is the same, bit for bit, in every run. fp8 sums keep what the tensor core's fast accumulation keeps; without
+    `fast_accumulation` each 128 of K are added in f32. `LaunchError` for what does not fit.
     """
     left, right = _matrix(a, "a"), _matrix(b, "b")
     M, N = left.shape[0], right.shape[1]
-    _check_operands(left, right, activation, scale)
+    _check_operands(left, right, activation)
     if out is None:
         out = _empty(a, M, N, left.dtype, out_dtype)
     result = _matrix(out, "out")
-    added = _check_result(result, M, N, bias, left)
+    _check_result(result, M, N, left)
+    kinds = (_bias_kind(bias, left, N), _scale_kind(scale, left), _residual_kind(residual, left, M, N))
     if M == 0 or N == 0:
         return out
-    plan = _plan(left, right, result, config)
-    plan.run(a, b, out, Epilogue(bias, added, None if scale is None else float(scale), activation, stream))
+    precise = not fast_accumulation and left.dtype.startswith("f8")
+    factor = float(scale) if isinstance(scale, (int, float)) else scale
+    end = Epilogue(bias, factor, residual, activation, precise, stream, kinds)
+    _plan(left, right, result, config, precise).run(a, b, out, end)
     return out
 
 
-def _plan(a: ArrayInfo, b: ArrayInfo, out: ArrayInfo, config: GemmConfig | None) -> TmaPlan | PlainPlan:
+def _plan(a: ArrayInfo, b: ArrayInfo, out: ArrayInfo, config: GemmConfig | None, precise: bool) -> Plan:
     """The plan for these operands: a kept one, or a new one."""
     shape = (*a.shape, b.shape[1], *a.strides, *b.strides, *out.strides)
-    key = (a.dtype, out.dtype, a.device, config, _aligned(a, b, out), *shape)
+    key = (a.dtype, out.dtype, a.device, config, precise, _aligned(a, b, out), *shape)
     plan = _PLANS.get(key)
     if plan is None:
-        plan = plan_for(a, b, out, config)
+        plan = plan_for(a, b, out, config, precise)
         if config is not None and a.shape[1] > 0 and isinstance(plan, PlainPlan):
             _refuse(f"cannot run {config!r}: TMA cannot copy these operands", "leave config out")
         if len(_PLANS) >= _PLANS_KEPT:
@@ -81,35 +85,64 @@ def _matrix(x: Any, name: str) -> ArrayInfo:
     return info
 
 
-def _check_operands(a: ArrayInfo, b: ArrayInfo, activation: str | None, scale: float | None) -> None:
+def _check_operands(a: ArrayInfo, b: ArrayInfo, activation: str | None) -> None:
     if a.dtype != b.dtype or a.dtype not in OPERANDS:
         _refuse(f"takes a and b of one type, {', '.join(OPERANDS)}; they are {a.dtype} and {b.dtype}")
     if a.shape[1] != b.shape[0]:
         _refuse(f"cannot multiply {list(a.shape)} by {list(b.shape)}: {a.shape[1]} columns meet {b.shape[0]} rows")
     if activation not in ACTIVATIONS:
         _refuse(f"knows the activations {', '.join(repr(name) for name in ACTIVATIONS)}; it was given {activation!r}")
-    if scale is not None and not isinstance(scale, (int, float)):
-        _refuse(f"takes a number as scale, not a {type(scale).__name__}")
     if (a.kind, a.device) != (b.kind, b.device):
         _refuse("takes a and b of one device")
 
 
-def _check_result(out: ArrayInfo, M: int, N: int, bias: Any, a: ArrayInfo) -> ArrayInfo | None:
-    """`LaunchError` unless out and bias fit; what the bias is."""
+def _check_result(out: ArrayInfo, M: int, N: int, a: ArrayInfo) -> None:
+    """`LaunchError` unless out fits."""
     if out.shape != (M, N):
         _refuse(f"makes a result of shape [{M}, {N}]; out has the shape {list(out.shape)}")
     if out.dtype not in RESULTS:
         _refuse(f"makes {', '.join(RESULTS)}; out is {out.dtype}")
     if (out.kind, out.device) != (a.kind, a.device):
         _refuse("takes an out that lies where a does")
+
+
+def _bias_kind(bias: Any, a: ArrayInfo, N: int) -> tuple[Any, ...] | None:
+    """What of the bias is code; `LaunchError` unless it fits."""
     if bias is None:
         return None
     info = describe(bias)
     if not isinstance(info, ArrayInfo) or info.shape != (N,) or (info.strides != (1,) and N > 1):
         _refuse(f"takes a dense bias of shape [{N}]")
+    return _kind(info, "a bias", a)
+
+
+def _residual_kind(residual: Any, a: ArrayInfo, M: int, N: int) -> tuple[Any, ...] | None:
+    """As for the bias."""
+    if residual is None:
+        return None
+    info = _matrix(residual, "residual")
+    if info.shape != (M, N):
+        _refuse(f"takes a residual of shape [{M}, {N}], not {list(info.shape)}")
+    return (*_kind(info, "a residual", a), *info.strides)
+
+
+def _scale_kind(scale: Any, a: ArrayInfo) -> tuple[Any, ...] | str | None:
+    """As for the bias."""
+    if scale is None or isinstance(scale, (int, float)):
+        return None if scale is None else "number"
+    try:
+        info = describe(scale)
+    except (TypeError, RuntimeError, BufferError):
+        info = None
+    if not isinstance(info, ArrayInfo) or any(n != 1 for n in info.shape) or info.dtype != "f32":
+        _refuse(f"takes a number or an f32 array of one element as scale, not a {type(scale).__name__}")
+    return _kind(info, "a scale", a)
+
+
+def _kind(info: ArrayInfo, what: str, a: ArrayInfo) -> tuple[Any, ...]:
     if (info.kind, info.device) != (a.kind, a.device) or info.dtype not in RESULTS:
-        _refuse(f"takes a bias of {', '.join(RESULTS)} that lies where a does")
-    return info
+        _refuse(f"takes {what} of {', '.join(RESULTS)} that lies where a does")
+    return info.dtype, info.ptr % ALIGNMENT == 0
 
 
 def _empty(a: Any, M: int, N: int, dtype: str, asked: Any) -> Any:

@@ -121,7 +121,6 @@ from mimw.language.local import (
     local_store,
     local_trans,
     local_view,
-    storage_kind,
     subslice,
 )
 from mimw.language.math import (
@@ -160,6 +159,7 @@ from mimw.language.reduce import (
     sum,
     xor_sum,
 )
+from mimw.language.storage import reuse_group, reuse_group_type, storage_alias_spec, storage_kind
 from mimw.language.task import async_task, async_task_replica_id, async_tasks
 from mimw.language.tensor import (
     arange,
@@ -167,6 +167,7 @@ from mimw.language.tensor import (
     broadcast_to,
     cat,
     expand_dims,
+    extract_slice,
     full,
     interleave,
     join,
@@ -259,6 +260,7 @@ __all__ = [
     "exp",
     "exp2",
     "expand_dims",
+    "extract_slice",
     "fdiv",
     "fence",
     "fence_async_shared",
@@ -320,6 +322,8 @@ __all__ = [
     "remote_shmem_store",
     "remote_view",
     "reshape",
+    "reuse_group",
+    "reuse_group_type",
     "rint",
     "rsqrt",
     "sigmoid",
@@ -332,6 +336,7 @@ __all__ = [
     "static_assert",
     "static_print",
     "static_range",
+    "storage_alias_spec",
     "storage_kind",
     "store",
     "store_tensor_descriptor",

@@ -6,7 +6,7 @@ from typing import Any
 
 from mimw.ir.builder import current_builder
 from mimw.ir.core import Value
-from mimw.ir.ops.tensor import ArangeOp, CatOp, ExpandDimsOp, JoinOp, ReshapeOp, SplitOp, TransOp
+from mimw.ir.ops.tensor import ArangeOp, CatOp, ExpandDimsOp, ExtractSliceOp, JoinOp, ReshapeOp, SplitOp, TransOp
 from mimw.ir.types import DType, TensorType, element_of, shape_of
 from mimw.language import semantic
 from mimw.language.core import (
@@ -198,6 +198,35 @@ def split(a: tensor) -> tuple[tensor, tensor]:
 def _only_element(v: Value) -> tensor:
     """A tile of one element as a scalar."""
     return METHODS["sum"](tensor(v), 0, dtype=element_of(v.type))
+
+
+def _offsets(offsets: Any) -> tuple[int, ...]:
+    offsets = unwrap(offsets)
+    items = offsets if is_tuple(offsets) else (offsets,)
+    return tuple(const_int(o, "extract_slice: each offset") for o in items)
+
+
+@method
+def extract_slice(input: tensor, offsets: Any, shape: Any) -> tensor:
+    """The part of a tile that begins at `offsets` and has `shape`, both constant. Along each dimension it is the whole, or its length is a
+    power of two and its offset a multiple of that. The part keeps its registers where it can: the columns of an accumulator are cut off
+    without moving anything. An addition to Triton's names (Gluon's AMD part has it)."""
+    b = current_builder("extract_slice")
+    v = as_tile(input, "extract_slice")
+    whole = shape_of(v.type)
+    size, at = const_shape(shape, "extract_slice: shape"), _offsets(offsets)
+    if not len(size) == len(at) == len(whole):
+        fail("rank", f"extract_slice of {v.type} at {list(at)} of shape {list(size)}: the ranks differ")
+    for d, (n, o, w) in enumerate(zip(size, at, whole, strict=True)):
+        if not 0 <= o <= w - n:
+            fail("bad-index", f"extract_slice: [{o}, {o + n}) leaves dimension {d} of {v.type}")
+        if n != w and (n & (n - 1) or o % n):
+            fail(
+                "bad-index",
+                f"extract_slice: {n} at {o} along dimension {d}",
+                "sizes are powers of two, offsets multiples of the size",
+            )
+    return tensor(v) if size == whole else tensor(b.insert(ExtractSliceOp(v, at, size, loc=b.loc)).result)
 
 
 def cat(input: tensor, other: tensor, can_reorder: bool = False, dim: int = 0) -> tensor:

@@ -309,6 +309,9 @@ FILLERS: dict[str, Any] = {
     "tensor.trans": _trans,
     "tensor.join": _join,
     "tensor.split": lambda m: _op("tensor.split", m.value(TensorType((6, 2), m.dtype()))),
+    "tensor.extract_slice": lambda m: _op(
+        "tensor.extract_slice", m.value(TensorType((6, 8), m.dtype())), (0, 4), (6, 2)
+    ),
     "tensor.cat": _cat,
     "tensor.reduce": _combining(ReduceOp),
     "tensor.scan": _combining(ScanOp),

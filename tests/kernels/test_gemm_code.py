@@ -23,24 +23,26 @@ SHAPES = (
 
 
 def compiled(config: GemmConfig, majors: tuple[bool, bool], dtype: str, out: str, **epilogue: Any) -> Any:
-    """One of the two kernels for a configuration."""
-    cooperative = config.kernel == "cooperative"
-    BM, BN, BK, CLUSTER = config.BM, config.BN, config.BK, config.CLUSTER
-    columns = config.COLUMNS // 2 if out == "f32" else config.COLUMNS
+    """The kernel of a configuration."""
+    BM, BN, BK, M, N = config.BM, config.BN, config.BK, config.CLUSTER_M, config.CLUSTER_N
     constants: dict[str, Any] = {
-        "BM": BM, "BN": BN, "BK": BK, "STAGES": config.STAGES, "GROUP_M": config.GROUP_M, "COLUMNS": columns,
-        "A_BY_COLUMNS": majors[0], "B_BY_COLUMNS": majors[1], "CLUSTER": CLUSTER, "ACTIVATION": epilogue.pop("activation", None),
+        "BM": BM, "BN": BN, "BK": BK, "STAGES": config.STAGES, "GROUP_M": config.GROUP_M, "PRECISE": epilogue.pop("precise", False),
+        "A_BY_COLUMNS": majors[0], "B_BY_COLUMNS": majors[1], "ACTIVATION": epilogue.pop("activation", None),
     }  # fmt: skip
-    if cooperative:
-        constants["SPLITS"] = config.SPLITS
     signature = {
-        "a": block((BK, BM) if majors[0] else (BM, BK), dtype),
-        "b": block((BN // CLUSTER, BK) if majors[1] else (BK // CLUSTER, BN), dtype),
-        "c": block((BM // 2 if cooperative else BM, columns), out),
+        "a": block((BK // N, BM) if majors[0] else (BM // N, BK), dtype),
+        "b": block((BN // M, BK) if majors[1] else (BK // M, BN), dtype),
         "M": "i32", "N": "i32", "K": "i32", **epilogue,
     }  # fmt: skip
-    kernel = gemm.gemm_cooperative if cooperative else gemm.gemm_pingpong
-    return kernel.compile(signature, constants, num_warps=4, ctas_per_cga=(CLUSTER, 1, 1))
+    kernel = getattr(gemm, f"gemm_{config.kernel}")
+    if config.kernel == "split":
+        signature |= {"c": f"*{out}", "stride_cm": "i32"}
+        constants |= {"SPLITS": config.SPLITS, "stride_cn": 1}
+        return kernel.compile(signature, constants, num_warps=4, ctas_per_cga=(config.SPLITS, 1, 1))
+    columns = config.COLUMNS // 2 if out == "f32" else config.COLUMNS
+    signature["c"] = block((BM // 2 if config.kernel == "cooperative" else BM, columns), out)
+    constants |= {"COLUMNS": columns, "CLUSTER_M": M, "CLUSTER_N": N}
+    return kernel.compile(signature, constants, num_warps=4, ctas_per_cga=(M * N, 1, 1))
 
 
 def block(shape: tuple[int, int], dtype: str) -> str:
@@ -66,7 +68,7 @@ def test_the_table_is_covered():
 @pytest.mark.parametrize("config", chosen(), ids=repr)
 @pytest.mark.parametrize("majors", list(itertools.product((False, True), repeat=2)))
 def test_majors_without_spills(config: GemmConfig, majors: tuple[bool, bool]):
-    clean(compiled(config, majors, "bf16", "f32" if config.SPLITS > 1 else "bf16"))
+    clean(compiled(config, majors, "bf16", "bf16"))
 
 
 @pytest.mark.parametrize("kernel", ["cooperative", "pingpong"])
@@ -91,9 +93,9 @@ def test_fp8_without_spills(shape: tuple[int, int, int]):
 @pytest.mark.parametrize("kernel", ["cooperative", "pingpong"])
 def test_clusters_without_spills(kernel: str):
     config = (
-        GemmConfig("cooperative", 128, 256, 64, 4, CLUSTER=2)
+        GemmConfig("cooperative", 128, 256, 64, 4, CLUSTER_M=2)
         if kernel == "cooperative"
-        else GemmConfig("pingpong", 128, 128, 64, 5, CLUSTER=2)
+        else GemmConfig("pingpong", 128, 128, 64, 5, CLUSTER_N=2)
     )
     for majors in ((False, False), (True, True)):
         clean(compiled(config, majors, "bf16", "bf16"))
@@ -102,6 +104,7 @@ def test_clusters_without_spills(kernel: str):
 def test_bodies_are_short():
     assert 20 < body_lines(gemm.gemm_cooperative) < 80
     assert 20 < body_lines(gemm.gemm_pingpong) < 80
+    assert 20 < body_lines(gemm.gemm_split) < 80
 
 
 def test_random_shapes_are_the_same_in_every_run():

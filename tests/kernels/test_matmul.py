@@ -20,9 +20,12 @@ SMALL = GemmConfig("cooperative", 128, 64, 64, 2)
 CONFIGS = (
     SMALL,
     GemmConfig("pingpong", 64, 64, 64, 2),
-    GemmConfig("cooperative", 128, 64, 64, 3, COLUMNS=32, CLUSTER=2),
-    GemmConfig("pingpong", 64, 64, 64, 3, GROUP_M=2, CLUSTER=2),
-    GemmConfig("cooperative", 128, 64, 64, 2, SPLITS=3),
+    GemmConfig("cooperative", 128, 64, 64, 3, COLUMNS=32, CLUSTER_M=2),
+    GemmConfig("pingpong", 64, 64, 64, 3, GROUP_M=2, CLUSTER_N=2),
+    GemmConfig("cooperative", 128, 64, 64, 2, CLUSTER_M=2, CLUSTER_N=2),
+    GemmConfig("pingpong", 64, 96, 64, 2, COLUMNS=32),
+    GemmConfig("split", 128, 64, 64, 2, SPLITS=2),
+    GemmConfig("split", 64, 64, 64, 3, SPLITS=4),
 )
 
 
@@ -35,12 +38,15 @@ def matrix(rows: int, columns: int, dtype: Any = BF16, by_columns: bool = False,
     return part.T if by_columns else part
 
 
-def check(got: Any, a: Any, b: Any, scale: float = 1.0, bias: Any = 0.0, activation: Any = None) -> None:
+def check(
+    got: Any, a: Any, b: Any, scale: float = 1.0, bias: Any = 0.0, activation: Any = None, residual: Any = 0.0
+) -> None:
     """Against float64, within the sum's and the rounding's bounds. (The activations here do not stretch errors by more than 1.2.)"""
     a, b, bias = a.astype(float), b.astype(float), np.asarray(bias, float)
     want = scale * (a @ b) + bias
     reach = abs(scale) * (np.abs(a) @ np.abs(b)) + np.abs(bias)
-    want = ACTIVATIONS[activation](want)
+    want = ACTIVATIONS[activation](want) + np.asarray(residual, float)
+    reach = reach + np.abs(np.asarray(residual, float))
     ulp = float(ml_dtypes.finfo(got.dtype).eps)
     bound = 1.2 * (a.shape[1] + 4) * 2.0**-22 * reach + ulp * np.abs(want) + 1e-5
     error = np.abs(got.astype(float) - want)
@@ -123,6 +129,15 @@ def test_epilogue(config: GemmConfig | None, activation: str | None):
         check(got, a, b, 0.125, bias, activation)
 
 
+@pytest.mark.parametrize("config", [*CONFIGS, None], ids=repr)
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_residual(config: GemmConfig | None, by_columns: bool):
+    a, b = matrix(136, 72), matrix(72, 88, seed=1)
+    scale, residual = np.array([0.5], np.float32), matrix(136, 88, by_columns=by_columns, seed=2)
+    got = matmul(a, b, scale=scale, residual=residual, activation="relu", config=config)
+    check(got, a, b, 0.5, activation="relu", residual=residual)
+
+
 @pytest.mark.parametrize("majors", list(itertools.product((False, True), repeat=2)))
 @pytest.mark.parametrize("out", [None, np.float32])
 def test_fp8(majors: tuple[bool, bool], out: Any):
@@ -130,6 +145,7 @@ def test_fp8(majors: tuple[bool, bool], out: Any):
     got = matmul(a, b, scale=2.0, out_dtype=out)
     assert got.dtype == (out or BF16)
     check(got, a, b, 2.0)
+    check(matmul(a, b, scale=2.0, out_dtype=out, fast_accumulation=False), a, b, 2.0)
 
 
 def test_relu_keeps_nan():
@@ -147,8 +163,7 @@ def test_emitted_text(config: GemmConfig, majors: tuple[bool, bool], monkeypatch
     text = matmul(a, b, bias=bias, activation="relu", config=config)
     check(text, a, b, 1.0, bias, "relu")
     assert (np.abs(tile.astype(float) - text.astype(float)) <= 2.0**-7 * np.abs(tile.astype(float)) + 1e-4).all()
-    first = kernels.gemm_cooperative if config.kernel == "cooperative" else kernels.gemm_pingpong
-    assert ran == ([first, kernels.sum_parts] if config.SPLITS > 1 else [first])
+    assert ran == [getattr(kernels, f"gemm_{config.kernel}")]
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -162,7 +177,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"bias": np.zeros(16, BF16)[::2]}, "dense bias of shape [8]"),
     ({"bias": np.zeros(8, np.int8)}, "takes a bias of bf16, f16, f32"),
     ({"activation": "swish"}, "it was given 'swish'"),
-    ({"scale": "2"}, "takes a number as scale, not a str"),
+    ({"residual": np.zeros((8, 9), BF16)}, "residual of shape [8, 8], not [8, 9]"),
+    ({"scale": np.zeros(2, np.float32)}, "one element as scale"),
+    ({"scale": "2"}, "takes a number or an f32 array of one element as scale, not a str"),
 ]
 
 
@@ -181,7 +198,15 @@ def test_a_configuration_needs_tma():
 
 
 @pytest.mark.parametrize(
-    "bad", [{"kernel": "other"}, {"CLUSTER": 3}, {"STAGES": 1}, {"SPLITS": 0}, {"kernel": "pingpong", "SPLITS": 2}]
+    "bad",
+    [
+        {"kernel": "other"},
+        {"CLUSTER_M": 3},
+        {"STAGES": 1},
+        {"SPLITS": 0},
+        {"kernel": "pingpong", "SPLITS": 2},
+        {"kernel": "split"},
+    ],
 )
 def test_bad_configurations(bad: dict[str, Any]):
     with pytest.raises(ValueError):

@@ -61,13 +61,25 @@ def test_odd_shapes(shape: tuple[int, int, int]):
 
 
 @pytest.mark.parametrize("kernel", ["cooperative", "pingpong"])
-@pytest.mark.parametrize("cluster", [1, 2])
-def test_trip_counts(kernel: str, cluster: int):
+@pytest.mark.parametrize("cluster", [(1, 1), (2, 1), (1, 2), (2, 2)])
+@pytest.mark.parametrize("columns", [128, 192])
+def test_trip_counts(kernel: str, cluster: tuple[int, int], columns: int):
     import torch
 
-    config = GemmConfig(kernel, 128, 128, 64, 3, CLUSTER=cluster)
+    config = GemmConfig(kernel, 128, columns, 64, 3, CLUSTER_M=cluster[0], CLUSTER_N=cluster[1])
     for m, n, k in itertools.product((100, 5000), (128, 2000), (8, 128, 192, 264)):
         check(matrix(m, k, torch.bfloat16), matrix(k, n, torch.bfloat16), config=config)
+
+
+@pytest.mark.parametrize("splits", [2, 4, 8])
+@pytest.mark.parametrize("rows", [64, 128])
+def test_split(splits: int, rows: int):
+    import torch
+
+    config = GemmConfig("split", rows, 128, 64, 4, SPLITS=splits)
+    for m, n, k in ((64, 128, 64), (100, 200, 1000), (500, 512, 8192)):
+        for majors in itertools.product((False, True), repeat=2):
+            check(matrix(m, k, torch.bfloat16, majors[0]), matrix(k, n, torch.bfloat16, majors[1]), config=config)
 
 
 @pytest.mark.parametrize("shape", [(512, 512, 4096), (2048, 2048, 512), (300, 72, 136)])

@@ -54,7 +54,7 @@ BLOCK = {"BM": 64, "BN": 64, "BK": 64, "STAGES": 2}
 LAUNCHES: dict[str, Any] = {
     "cooperative": lambda: gemm("cooperative", 128, 64, 64, 2),
     "pingpong": lambda: gemm("pingpong", 64, 64, 64, 2),
-    "cluster": lambda: gemm("cooperative", 128, 64, 64, 3, COLUMNS=32, CLUSTER=2),
+    "cluster": lambda: gemm("cooperative", 128, 64, 64, 3, COLUMNS=32, CLUSTER_M=2),
     "pipeline": lambda: example("05_warp_specialized_matmul", "with_pipeline", **(BLOCK | {"BM": 128})),
     "barriers": lambda: example("05_warp_specialized_matmul", "with_barriers", **(BLOCK | {"BM": 128})),
     "turns": lambda: example("06_pingpong_matmul", programs=1, **BLOCK),

@@ -145,6 +145,14 @@ def lower_split(ctx: Lowering, op: Any) -> None:
         ctx.set(value, renamed(tile, tuple(place[x] for x in wanted)))
 
 
+@lowers("tensor.extract_slice")
+def lower_extract_slice(ctx: Lowering, op: Any) -> None:
+    """The registers of the part."""
+    offsets: Vector = op.offsets
+    registers = _by_coordinates(op, op.src, op.result, lambda x: tuple(a + b for a, b in zip(x, offsets, strict=True)))
+    ctx.set(op.result, renamed(ctx.tile(op.src), registers))
+
+
 @lowers("tensor.cat")
 def lower_cat(ctx: Lowering, op: Any) -> None:
     """Registers of both, where the boundary falls between registers of the same thread."""

@@ -133,6 +133,28 @@ class SplitOp(Op):
         return [out, out]
 
 
+@op("tensor.extract_slice")
+class ExtractSliceOp(Op):
+    """The part of a tile that begins at `offsets` and has `shape`. Along each dimension the part is the whole, or a power of two long and
+    begins at a multiple of its length."""
+
+    src: Value = operand()
+    offsets: tuple[int, ...] = attr()
+    shape: tuple[int, ...] = attr()
+    result: Value = result()
+
+    def infer(self) -> list[Type]:
+        t = tensor_type(self.src)
+        if not len(self.offsets) == len(self.shape) == t.rank:
+            raise ValueError(f"a slice of {t} at {self.offsets} of shape {self.shape}: the ranks differ")
+        for at, size, whole in zip(self.offsets, self.shape, t.shape, strict=True):
+            if not 0 <= at <= whole - size or size < 1:
+                raise ValueError(f"a slice of {t} at {self.offsets} of shape {self.shape} leaves the tile")
+            if size != whole and (size & (size - 1) or at % size):
+                raise ValueError(f"a slice of {size} at {at}: sizes are powers of two, offsets multiples of the size")
+        return [TensorType(self.shape, t.element)]
+
+
 @op("tensor.cat")
 class CatOp(Op):
     """Concatenate two tiles along dimension `axis`."""

@@ -23,6 +23,7 @@ _PRIMARY_IN_OPERAND = frozenset(
         "tensor.reshape",
         "tensor.join",
         "tensor.split",
+        "tensor.extract_slice",
         "tensor.cat",
         "tensor.reduce",
         "tensor.scan",

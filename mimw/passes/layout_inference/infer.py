@@ -372,6 +372,7 @@ _PRIMARY_IS_SOURCE = {
     "tensor.reshape",
     "tensor.join",
     "tensor.split",
+    "tensor.extract_slice",
     "tensor.cat",
     "tensor.reduce",
     "tensor.scan",

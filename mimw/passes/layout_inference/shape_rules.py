@@ -6,7 +6,19 @@ from mimw.diagnostics import InternalError
 from mimw.ir.core import OpBase
 from mimw.ir.layout import Layout
 from mimw.ir.layout_factories import pad_dims
-from mimw.ir.layout_shapes import broadcast, expand, join, remove_reg_copies, reshape, slice_, split, squeeze, transpose
+from mimw.ir.layout_shapes import (
+    broadcast,
+    expand,
+    join,
+    part,
+    remove_reg_copies,
+    reshape,
+    slice_,
+    split,
+    squeeze,
+    transpose,
+    whole,
+)
 from mimw.ir.types import TensorType
 from mimw.passes.layout_inference import costs
 from mimw.passes.layout_inference.rule import Context, Rule
@@ -143,6 +155,39 @@ class SplitRule(Rule):
         t = op.results[0].type
         assert isinstance(t, TensorType)
         return [join(ctx.spread(t.shape))]
+
+
+class ExtractSliceRule(Rule):
+    """Primary: the source's layout, in which registers alone decide what belongs to the part."""
+
+    def _part(self, op: OpBase, layout: Layout) -> Layout | None:
+        t = op.operands[0].type
+        assert isinstance(t, TensorType)
+        return part(layout, t.shape, op.attrs["shape"])
+
+    def result(self, op: OpBase, index: int, primary: Layout) -> Layout:
+        found = self._part(op, primary)
+        if found is None:
+            raise InternalError(f"{primary} cannot be cut as {op.name} wants", op.loc)
+        return found
+
+    def from_operand(self, op: OpBase, index: int, layout: Layout) -> Layout | None:
+        return layout if self._part(op, layout) is not None else None
+
+    def from_result(self, op: OpBase, index: int, layout: Layout) -> Layout | None:
+        t = op.operands[0].type
+        assert isinstance(t, TensorType)
+        found = whole(layout, t.shape, op.attrs["shape"])
+        return found if found is not None and self._part(op, found) is layout else None
+
+    def seeds(self, op: OpBase, ctx: Context) -> list[Layout]:
+        t = op.results[0].type
+        assert isinstance(t, TensorType)
+        found = self.from_result(op, 0, ctx.spread(t.shape))
+        return [] if found is None else [found]
+
+    def cost(self, op: OpBase, primary: Layout, ctx: Context) -> float:
+        return 0.0
 
 
 class CatRule(Rule):

@@ -58,6 +58,13 @@ def _split(op: OpBase, x: Array) -> tuple[Array, Array]:
     return x[..., 0], x[..., 1]
 
 
+@computes("tensor.extract_slice")
+def _extract_slice(op: OpBase, x: Array) -> Array:
+    offsets: tuple[int, ...] = op.attrs["offsets"]
+    shape: tuple[int, ...] = op.attrs["shape"]
+    return x[tuple(slice(at, at + size) for at, size in zip(offsets, shape, strict=True))]
+
+
 @computes("tensor.cat")
 def _cat(op: OpBase, a: Array, b: Array) -> Array:
     return np.concatenate([a, b], axis=op.attrs["axis"])

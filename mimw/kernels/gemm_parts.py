@@ -1,0 +1,186 @@
+# pyright: basic
+"""What the GEMM kernels share: tiles and slots, copies, the loop over K, the epilogue. Written only in the language."""
+
+from __future__ import annotations
+
+import mimw.language as ml
+from mimw.jit import kernel
+
+
+@kernel
+def tile_position(tile, tiles_m, tiles_n, GROUP_M: ml.constexpr):
+    """Row and column of a tile: groups of GROUP_M rows, down the columns inside one, so that neighbours share operands in L2."""
+    per_group = GROUP_M * tiles_n
+    first = tile // per_group * GROUP_M
+    rows = min(tiles_m - first, GROUP_M)
+    return first + tile % per_group % rows, tile % per_group // rows
+
+
+@kernel
+def cta_position(CLUSTER_M: ml.constexpr, CLUSTER_N: ml.constexpr):
+    """Row and column of this CTA in its cluster of CLUSTER_M x CLUSTER_N tiles."""
+    if CLUSTER_M * CLUSTER_N == 1:
+        return 0, 0
+    rank = ml.cluster_cta_rank()
+    return rank % CLUSTER_M, rank // CLUSTER_M
+
+
+@kernel
+def ring(x, rows: ml.constexpr, columns: ml.constexpr, STAGES: ml.constexpr, BY_COLUMNS: ml.constexpr):
+    """Buffers for blocks of an operand, the dense dimension last."""
+    return ml.local_alloc((columns, rows) if BY_COLUMNS else (rows, columns), ml.dtype_of(x), STAGES)
+
+
+@kernel
+def following(slot, phase, STAGES: ml.constexpr):
+    """The next slot of a ring, and its phase."""
+    last = slot == STAGES - 1
+    return ml.where(last, 0, slot + 1), ml.where(last, phase ^ 1, phase)
+
+
+@kernel
+def copy_block(x, slot, row, column, full, part, PARTS: ml.constexpr, first, step):
+    """Start copying a block; with PARTS = 2 this CTA's `part` of its rows, to both CTAs that take the block: ranks `first`, `first + step`."""
+    if PARTS == 1:
+        ml.async_descriptor_load(x, slot, [row, column], full)
+    else:
+        rows: ml.constexpr = slot.shape[0] // PARTS
+        columns: ml.constexpr = slot.shape[1]
+        for p in ml.static_range(PARTS):
+            if part == p:
+                piece = ml.local_slice(slot, [p * rows, 0], [rows, columns])
+                at = [row + p * rows, column]
+                ml.async_descriptor_load(x, piece, at, full, multicast_targets=[first, first + step])
+
+
+@kernel
+def copy_slot(
+    a, b, a_slot, b_slot, full, m, n, k,
+    A_BY_COLUMNS: ml.constexpr, B_BY_COLUMNS: ml.constexpr, CLUSTER_M: ml.constexpr, CLUSTER_N: ml.constexpr,
+):  # fmt: skip
+    """Start the copies of one slot: CTAs below each other share b's block, CTAs beside each other a's."""
+    elements: ml.constexpr = a_slot.shape[0] * a_slot.shape[1] + b_slot.shape[0] * b_slot.shape[1]
+    ml.barrier_expect_bytes(full, elements * ml.size_of(ml.dtype_of(a)))
+    rank_m, rank_n = cta_position(CLUSTER_M, CLUSTER_N)
+    a_row, a_column = (k, m) if A_BY_COLUMNS else (m, k)
+    b_row, b_column = (n, k) if B_BY_COLUMNS else (k, n)
+    copy_block(a, a_slot, a_row, a_column, full, rank_n, CLUSTER_N, rank_m, CLUSTER_M)
+    copy_block(b, b_slot, b_row, b_column, full, rank_m, CLUSTER_M, rank_n * CLUSTER_M, 1)
+
+
+@kernel
+def release(empty, CLUSTER_M: ml.constexpr, CLUSTER_N: ml.constexpr):
+    """Give a slot back to every CTA that copies into it: those in this one's row and column of the cluster."""
+    if CLUSTER_M * CLUSTER_N == 1:
+        ml.barrier_arrive(empty)
+    elif CLUSTER_M == 1 or CLUSTER_N == 1:
+        for r in ml.static_range(CLUSTER_M * CLUSTER_N):
+            ml.barrier_arrive(empty, 1, remote_cta_rank=r)
+    else:
+        rank_m, rank_n = cta_position(CLUSTER_M, CLUSTER_N)
+        for r in ml.static_range(CLUSTER_M * CLUSTER_N):
+            shares = (rank_m == r % CLUSTER_M) | (rank_n == r // CLUSTER_M)
+            ml.barrier_arrive(empty, 1, remote_cta_rank=r, pred=shares)
+
+
+@kernel
+def multiply(
+    a_ring, b_ring, full, empty, acc, slot, phase, K, row,
+    ROWS: ml.constexpr, BK: ml.constexpr, STAGES: ml.constexpr, A_BY_COLUMNS: ml.constexpr, B_BY_COLUMNS: ml.constexpr,
+    CLUSTER_M: ml.constexpr, CLUSTER_N: ml.constexpr, PRECISE: ml.constexpr,
+):  # fmt: skip
+    """One tile's products, from the rows at `row` (a constant) of a's slots; the last stays in flight, for `settle`. Gives the accumulator, its slot, and the
+    next one.
+
+    PRECISE adds each slot's products to the accumulator in full f32: for 8-bit floats, whose sums the tensor core keeps in fewer bits.
+    """
+    before = slot
+    for k in range(0, K, BK):
+        ml.barrier_wait(full[slot], phase)
+        if A_BY_COLUMNS:
+            left = ml.local_trans(ml.local_slice(a_ring[slot], [0, row], [BK, ROWS]))
+        else:
+            left = ml.local_slice(a_ring[slot], [row, 0], [ROWS, BK])
+        right = ml.local_trans(b_ring[slot]) if B_BY_COLUMNS else b_ring[slot]
+        if PRECISE:
+            acc += ml.async_dot_wait(0, ml.async_dot(left, right, use_acc=False))
+            release(empty[slot], CLUSTER_M, CLUSTER_N)
+        else:
+            acc = ml.async_dot_wait(1, ml.async_dot(left, right, acc))
+            if k > 0:
+                release(empty[before], CLUSTER_M, CLUSTER_N)
+        before = slot
+        slot, phase = following(slot, phase, STAGES)
+    return acc, before, slot, phase
+
+
+@kernel
+def settle(acc, empty, last, K, CLUSTER_M: ml.constexpr, CLUSTER_N: ml.constexpr, PRECISE: ml.constexpr):
+    """The accumulator that `multiply` left, finished; its last slot is given back."""
+    if not PRECISE:
+        acc = ml.async_dot_wait(0, acc)
+        if K > 0:
+            release(empty[last], CLUSTER_M, CLUSTER_N)
+    return acc
+
+
+@kernel
+def finish(x, m, n, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION: ml.constexpr):
+    """ACTIVATION(scale * x + bias) + residual for the f32 tile x at (m, n); bias, scale and residual may be None, scale a number or a pointer to one."""
+    columns = n + ml.arange(0, x.shape[1])
+    if scale is not None:
+        x = x * (ml.load(scale) if scale.dtype.is_ptr() else scale)
+    if bias is not None:
+        x = x + ml.load(bias + columns, mask=columns < N, other=0.0).to(ml.float32)[None, :]
+    if ACTIVATION == "relu":
+        x = ml.maximum(x, 0.0, propagate_nan=ml.PropagateNan.ALL)
+    elif ACTIVATION == "gelu":
+        x = 0.5 * x * (1.0 + ml.erf(x * 0.7071067811865476))
+    elif ACTIVATION == "gelu_tanh":
+        x = 0.5 * x * (1.0 + ml.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+    elif ACTIVATION == "silu":
+        x = x * ml.sigmoid(x)
+    if residual is not None:
+        rows = (m + ml.arange(0, x.shape[0]))[:, None]
+        at = residual + rows.to(ml.int64) * stride_rm + columns.to(ml.int64)[None, :] * stride_rn
+        x = x + ml.load(at, mask=(rows < M) & (columns[None, :] < N), other=0.0).to(ml.float32)
+    return x
+
+
+@kernel
+def consumer_buffers(staging, r: ml.constexpr, TWO: ml.constexpr):
+    """The buffers through which consumer r stores."""
+    if TWO:
+        return staging[2 * r], staging[2 * r + 1]
+    return (staging[2 * r],)
+
+
+@kernel
+def store_columns(
+    c,
+    buffers,
+    x,
+    m,
+    n,
+    M,
+    N,
+    bias,
+    scale,
+    residual,
+    stride_rm,
+    stride_rn,
+    COLUMNS: ml.constexpr,
+    ACTIVATION: ml.constexpr,
+):
+    """Finish the register tile x of rows from m and columns from n on and store it by TMA, COLUMNS at a time through the buffers in turn."""
+    rows: ml.constexpr = x.shape[0]
+    parts: ml.constexpr = x.shape[1] // COLUMNS
+    left: ml.constexpr = parts % len(buffers)
+    for i in ml.static_range(parts):
+        part = ml.extract_slice(x, [0, i * COLUMNS], [rows, COLUMNS])
+        part = finish(part, m, n + i * COLUMNS, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION)
+        # The last store from this buffer has read it. Where tiles end in the middle of a turn, the next one waits for all.
+        ml.async_descriptor_store_wait(0 if i == 0 and left else len(buffers) - 1)
+        ml.local_store(buffers[i % len(buffers)], part.to(ml.dtype_of(c)))
+        ml.fence_async_shared()
+        ml.async_descriptor_store(c, buffers[i % len(buffers)], [m, n + i * COLUMNS])
