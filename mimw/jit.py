@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from mimw.codegen.ptx.assemble import ptxas_version
 from mimw.compiler import Options, check_protocol, compile_kernel, simulated_kernel
@@ -19,6 +19,7 @@ from mimw.diagnostics import CompilationError, LaunchError
 from mimw.frontend.dependencies import Dependencies, dependencies
 from mimw.frontend.source import KernelFunction
 from mimw.frontend.trace import Signature
+from mimw.ir.core import Module
 from mimw.runtime import cache as disk
 from mimw.runtime import driver_api
 from mimw.runtime.arrays import ArrayInfo, ScalarInfo, describe
@@ -28,7 +29,10 @@ from mimw.runtime.launch_errors import caller_loc, check_cluster, check_grid
 from mimw.signature import is_constexpr, is_meta, parse_signature, quick_key, signature_of, specialise
 from mimw.target import Target, get_target
 
-_OPTIONS = ("num_warps", "num_stages", "maxnreg", "enable_fp_fusion", "debug", "ctas_per_cga")
+if TYPE_CHECKING:
+    from mimw.sim.tile.check import Checked
+
+_OPTIONS = ("num_warps", "num_stages", "maxnreg", "enable_fp_fusion", "debug", "ctas_per_cga", "hang_timeout")
 _LAUNCH_ONLY = ("stream", "num_ctas")
 MAX_CLUSTER = 16
 
@@ -308,33 +312,37 @@ class Kernel(KernelFunction):
         meta.update(num_warps=o.num_warps, num_stages=o.num_stages, ctas_per_cga=o.ctas_per_cga)
         return self._grid(grid, meta)
 
-    def check(self, *args: Any, grid: Any, schedules: int = 8, **kwargs: Any) -> None:
+    def check(self, *args: Any, grid: Any, schedules: int = 8, seed: int | None = None, **kwargs: Any) -> Checked:
         """Run in the tile simulator under `schedules` different interleavings of tasks and engines; raise the first fault.
 
         The arguments are those of a launch, with arrays in host memory. Before each run the arrays get back what they held; afterwards
         they hold what the last run left. Raises `SimulationError` for a race, a deadlock, a missing wait, a wrong byte count, ...,
-        and what a launch raises; the protocol checks of a compile, which need no arrays, are done first.
+        and what a launch raises; the protocol checks of a compile, which need no arrays, are done first. Returns what was found beside:
+        its `findings` are warnings (reads of what was never written, races for global memory, ...). Errors, findings and what is
+        returned have `to_json()`. `seed` runs one schedule only: that of the seed which an error (its attribute `seed`) was found under.
         """
-        from mimw.sim.tile.host import as_array
+        from mimw.sim.tile.check import check_launch
 
         if type(schedules) is not int or schedules < 1:
             raise self.refuse("launch-option", f"got schedules={schedules!r}; it is at least 1")
+        if seed is not None and (type(seed) is not int or seed < 0):
+            raise self.refuse("launch-option", f"got seed={seed!r}; it is 0 or more")
         values, given = self.bind(args, kwargs)
         options = self._options(given)
         shape = self._shape(grid, values, options)
         infos = self._infos(values)
         if any(isinstance(a, ArrayInfo) and a.kind == "cuda" for a in infos.values()):
             raise self.refuse("launch-device", "is checked in the simulator, which takes arrays of the host")
-        arrays = [as_array(a) for a in infos.values() if isinstance(a, ArrayInfo) and not a.readonly]
-        before = [a.copy() for a in arrays]
         try:
             check_protocol(self.fn, self.signature(self.specialise(values), values), options)
-            for seed in range(schedules):
-                for a, old in zip(arrays, before, strict=True):
-                    a[...] = old
-                self._simulate(shape, values, infos, options, seed)
+            module, passed = self._traced_for(values, infos, options)
         except CompilationError as error:
             raise error.with_traceback(None) from None
+        seeds = range(schedules) if seed is None else [seed]
+        checked = check_launch(module, passed, shape, seeds, to_the_end=False)
+        if checked.fault is not None:
+            raise checked.fault.with_traceback(None) from None
+        return checked
 
     def _shape(self, grid: Any, values: list[Any], options: Options) -> tuple[int, int, int]:
         """The grid of a launch as three sizes that fit the cluster."""
@@ -390,19 +398,20 @@ class Kernel(KernelFunction):
             raise self.refuse("launch-device", f"gets arrays of several devices: {sorted(devices)}")
         return next(iter(devices))
 
-    def _simulate(
-        self, grid: tuple[int, int, int], values: list[Any], infos: dict[int, Any], options: Options, seed: int = 0
-    ) -> Any:
-        from mimw.sim.tile import run_on_host
+    def _simulate(self, grid: tuple[int, int, int], values: list[Any], infos: dict[int, Any], options: Options) -> Any:
+        from mimw.sim.tile import launch_on_host
 
+        return launch_on_host(*self._traced_for(values, infos, options), grid)
+
+    def _traced_for(self, values: list[Any], infos: dict[int, Any], options: Options) -> tuple[Module, list[Any]]:
+        """The tile IR that the simulator runs for these arguments, and those of them that it takes."""
         special = self.specialise(values)
         key = (special, options.key(), self.version())
         module = self._traced.get(key)
         if module is None:
             module = simulated_kernel(self.fn, self.signature(special, values), options)
             self._traced[key] = module
-        passed = [infos[i] for i, k in enumerate(special) if k[0] != "c"]
-        return run_on_host(module, passed, grid, seed=seed)
+        return module, [infos[i] for i, k in enumerate(special) if k[0] != "c"]
 
 
 class _Seen:

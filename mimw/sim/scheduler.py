@@ -2,22 +2,19 @@
 
 An agent is a piece of code that may block (a CTA, a task). Exactly one runs at a time; the first one of a group on the
 caller's own thread, each further one on a thread of its own, handed over strictly. A job is what an engine has under way
-(a copy, a product): it is done when the scheduler says so, at the latest when nobody can go on without it.
-
-Seed 0 is the plain order: an agent runs until it blocks, then the next one that can; jobs are done as late as can be, in
-the order in which they were posted. Any other seed draws: how eager each agent and the engines are, and who is next at
-every place where an agent may be interrupted. Knows no op and no memory.
+(a copy, a product): it is done when the order says so, at the latest when nobody can go on without it. What orders there
+are is `orders`' business; what things cost is that of a `Stopwatch`. Knows no op and no memory.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from random import Random
 from typing import Protocol
 
 from mimw.diagnostics import Loc
 from mimw.sim.errors import SimulationError
+from mimw.sim.orders import Order
 
 _SPINS = 20_000  # turns without any progress after which waiting by polling counts as hanging
 
@@ -45,18 +42,23 @@ class Stopped(BaseException):
 
 
 class Job:
-    """What an engine has under way. `finish` does it; `after` must be done first. `owner` names who started it, `what` what it is."""
+    """What an engine has under way. `finish` does it; `after` must be done first. `owner` names who started it, `what` what it is,
+    `size` how much (bytes; multiplications of a product). `start` and `time`: when it begins and is done, where time is kept."""
 
-    __slots__ = ("after", "done", "finish", "loc", "owner", "posted", "what")
+    __slots__ = ("after", "done", "finish", "group", "loc", "owner", "size", "start", "time", "what")
 
-    def __init__(self, what: str, owner: str, loc: Loc, finish: Callable[[], None] | None, after: Job | None) -> None:
+    def __init__(
+        self, what: str, agent: Agent, loc: Loc, finish: Callable[[], None] | None, after: Job | None, size: float
+    ) -> None:
         self.what = what
-        self.owner = owner
+        self.owner = agent.name
+        self.group = agent.group
         self.loc = loc
         self.finish = finish
         self.after = after
+        self.size = size
         self.done = False
-        self.posted = 0
+        self.start = self.time = 0.0
 
 
 class JobsWait:
@@ -83,19 +85,23 @@ class JobsWait:
 
 
 class Agent:
-    """One that takes turns. `wait` is what it is blocked on, None while it can go on."""
+    """One that takes turns. `wait` is what it is blocked on, None while it can go on. `group` is what it belongs to (a CTA), `trips` where
+    it is in its loops, `time` its own clock, where time is kept."""
 
-    __slots__ = ("done", "eagerness", "lock", "name", "on_end", "thread", "wait")
+    __slots__ = ("done", "group", "lock", "name", "on_end", "thread", "time", "trips", "wait", "woken")
 
-    def __init__(self, name: str, eagerness: float, on_end: Callable[[], None] | None) -> None:
+    def __init__(self, name: str, group: str, trips: list[tuple[str, int]], on_end: Callable[[], None] | None) -> None:
         self.name = name
-        self.eagerness = eagerness
+        self.group = group
+        self.trips = trips
         self.on_end = on_end
         self.lock = threading.Lock()
         self.lock.acquire()
         self.thread: threading.Thread | None = None
         self.wait: Wait | None = None
         self.done = False
+        self.time = 0.0
+        self.woken = False
 
     def runnable(self) -> bool:
         """Whether it could go on now."""
@@ -103,72 +109,81 @@ class Agent:
 
 
 class Event:
-    """A stretch of time of one agent or engine, in steps of the scheduler: what it did and where."""
+    """A stretch of time of one agent or engine: what it did and where. `kind` is "run", "wait" or "engine"; times are the stopwatch's."""
 
-    __slots__ = ("agent", "end", "line", "start", "what")
+    __slots__ = ("agent", "end", "group", "kind", "loc", "start", "what")
 
-    def __init__(self, agent: str, what: str, line: int, start: int, end: int) -> None:
+    def __init__(self, kind: str, group: str, agent: str, what: str, loc: Loc, start: float, end: float) -> None:
+        self.kind = kind
+        self.group = group
         self.agent = agent
         self.what = what
-        self.line = line
+        self.loc = loc
         self.start = start
         self.end = end
 
     def __repr__(self) -> str:
-        return f"{self.agent}: {self.what} at line {self.line} [{self.start}, {self.end}]"
+        return f"{self.agent}: {self.what} at line {self.loc.line} [{self.start}, {self.end}]"
+
+
+class Stopwatch(Protocol):
+    """Gives jobs their times, and keeps what happened."""
+
+    events: list[Event]
+
+    def posted(self, job: Job, now: float) -> None:
+        """A job is started: set its `start` and `time`."""
+        ...
+
+    def engine_of(self, job: Job) -> str:
+        """The name of the engine that does it."""
+        ...
 
 
 class Scheduler:
     """A group of agents that run side by side, and their engines.
 
     `progress` counts what anybody did that others can see (stores to memory); whoever does such things counts it up.
-    `deadlock` makes the error when nobody can go on.
+    `deadlock` makes the error when nobody can go on. With a `watch`, time is kept: its order should be that of time.
     """
 
     __slots__ = (
-        "agents",
-        "current",
-        "deadlock",
-        "eagerness",
-        "error",
-        "jobs",
-        "progress",
-        "random",
-        "spins",
-        "step",
-        "stopped",
-        "trace",
-    )
+        "agents", "current", "deadlock", "error", "jobs", "now", "order", "progress", "spins", "stopped", "watch",
+    )  # fmt: skip
 
     def __init__(
-        self, seed: int, deadlock: Callable[[list[Agent]], SimulationError], trace: list[Event] | None = None
+        self, order: Order, deadlock: Callable[[list[Agent]], SimulationError], watch: Stopwatch | None = None
     ) -> None:
-        self.random = Random(seed) if seed else None
-        self.eagerness = self.random.choice([0.05, 0.5, 5.0]) if self.random is not None else 0.0
+        self.order = order
         self.deadlock = deadlock
-        self.trace = trace
+        self.watch = watch
         self.agents: list[Agent] = []
         self.jobs: list[Job] = []
         self.current: Agent | None = None
         self.error: BaseException | None = None
         self.stopped = False
-        self.step = 0
+        self.now = 0.0
         self.progress = 0
         self.spins = (0, 0)
 
     # -- agents --------------------------------------------------------------------------------------------------------
 
-    def add(self, name: str, body: Callable[[], None], on_end: Callable[[], None] | None = None) -> Agent:
+    def add(
+        self,
+        name: str,
+        body: Callable[[], None],
+        on_end: Callable[[], None] | None = None,
+        *,
+        group: str = "",
+        trips: list[tuple[str, int]] | None = None,
+    ) -> Agent:
         """A new agent on a thread of its own; it runs when its turn comes. `on_end` is called when its body is done."""
-        agent = self._agent(name, on_end)
+        agent = Agent(name, group, trips if trips is not None else [], on_end)
+        if self.current is not None:
+            agent.time = self.current.time
+        self.agents.append(agent)
         agent.thread = threading.Thread(target=self._live, args=(agent, body), daemon=True)
         agent.thread.start()
-        return agent
-
-    def _agent(self, name: str, on_end: Callable[[], None] | None) -> Agent:
-        eagerness = 2.0 ** self.random.uniform(-3, 3) if self.random is not None else 1.0
-        agent = Agent(name, eagerness, on_end)
-        self.agents.append(agent)
         return agent
 
     def rename(self, name: str) -> None:
@@ -176,11 +191,19 @@ class Scheduler:
         assert self.current is not None
         self.current.name = name
 
-    def run(self, name: str, body: Callable[[], None], on_end: Callable[[], None] | None = None) -> None:
+    def run(
+        self,
+        name: str,
+        body: Callable[[], None],
+        on_end: Callable[[], None] | None = None,
+        *,
+        group: str = "",
+        trips: list[tuple[str, int]] | None = None,
+    ) -> None:
         """Run `body` as the first agent on this thread, and all others that are added, until all are done and no job is
         left. Raises what the first agent that failed has raised."""
-        first = self._agent(name, on_end)
-        self.agents.insert(0, self.agents.pop())
+        first = Agent(name, group, trips if trips is not None else [], on_end)
+        self.agents.insert(0, first)
         self.current = first
         try:
             body()
@@ -188,7 +211,7 @@ class Scheduler:
             if not all(a.done for a in self.agents):
                 self._pass_on(first)
             while self.jobs:
-                self._do(self.jobs[0])
+                self._do(min(self.jobs, key=lambda j: j.time) if self.watch is not None else self.jobs[0])
         except Stopped:
             pass
         except BaseException as e:
@@ -217,6 +240,9 @@ class Scheduler:
         agent.done = True
         if agent.on_end is not None:
             agent.on_end()
+        if self.watch is not None:
+            self.now = agent.time
+            self.settle()
 
     def _fail(self, e: BaseException) -> None:
         if self.error is None:
@@ -237,19 +263,21 @@ class Scheduler:
         """Let others run until `wait` is ready. Raises the deadlock's error when it can never be."""
         agent = self.current
         assert agent is not None
-        if self.random is None and wait.ready():
+        if not self.order.interrupts and wait.ready():
             return
-        start = self.step
+        start = agent.time
         agent.wait = wait
+        agent.woken = wait.ready()
         self._pass_on(agent)
         agent.wait = None
         self.progress += 1
-        if self.trace is not None:
-            self.trace.append(Event(agent.name, f"wait for {wait.describe()}", wait.loc.line, start, self.step))
+        if self.watch is not None and agent.time > start:
+            what = f"wait for {wait.describe()}"
+            self.watch.events.append(Event("wait", agent.group, agent.name, what, wait.loc, start, agent.time))
 
     def pause(self) -> None:
-        """A place where others may run: under seed 0 nothing happens."""
-        if self.random is not None and (self.jobs or len(self.agents) > 1):
+        """A place where others may run: in the plain order nothing happens."""
+        if self.order.interrupts and (self.jobs or len(self.agents) > 1):
             assert self.current is not None
             self._pass_on(self.current)
 
@@ -262,7 +290,9 @@ class Scheduler:
         if len(self.agents) == 1 and not self.jobs:
             return
         assert self.current is not None
-        if self.random is None and self.jobs and not any(a.runnable() for a in self.agents if a is not self.current):
+        self.order.polled(self.current)
+        others = any(a.runnable() for a in self.agents if a is not self.current)
+        if not self.order.interrupts and self.jobs and not others:
             self._do(self.jobs[0])
             return
         self._pass_on(self.current)
@@ -284,52 +314,33 @@ class Scheduler:
             raise Stopped
 
     def _next(self) -> Agent | None:
-        """The agent that runs next; jobs are done on the way. None when no agent can go on."""
+        """The agent that runs next; jobs are done on the way. None when all are done."""
         while True:
-            self.step += 1
-            chosen = self._in_order() if self.random is None else self._draw(self.random)
+            chosen = self.order.choose(self.agents, self.jobs, self.current)
             if not isinstance(chosen, Job):
                 if chosen is not None:
                     self.current = chosen
+                    self.now = chosen.time
                 elif not all(a.done for a in self.agents):
                     raise self.deadlock([a for a in self.agents if not a.done])
                 return chosen
             self._do(chosen)
 
-    def _in_order(self) -> Agent | Job | None:
-        agents = self.agents
-        at = agents.index(self.current) if self.current is not None else -1
-        for i in range(1, len(agents) + 1):
-            agent = agents[(at + i) % len(agents)]
-            if agent.runnable():
-                return agent
-        return self.jobs[0] if self.jobs else None
-
-    def _draw(self, random: Random) -> Agent | Job | None:
-        able = [a for a in self.agents if a.runnable()]
-        total = sum(a.eagerness for a in able)
-        jobs = self.eagerness if self.jobs else 0.0
-        if not able and not self.jobs:
-            return None
-        at = random.uniform(0, total + jobs)
-        for agent in able:
-            at -= agent.eagerness
-            if at < 0:
-                return agent
-        if not self.jobs:
-            return able[-1]
-        job = random.choice(self.jobs)
-        while job.after is not None and not job.after.done:
-            job = job.after
-        return job
-
     # -- engines -------------------------------------------------------------------------------------------------------
 
-    def post(self, what: str, loc: Loc, finish: Callable[[], None] | None = None, after: Job | None = None) -> Job:
+    def post(
+        self,
+        what: str,
+        loc: Loc,
+        finish: Callable[[], None] | None = None,
+        after: Job | None = None,
+        size: float = 0.0,
+    ) -> Job:
         """Start a job for the current agent."""
         assert self.current is not None
-        job = Job(what, self.current.name, loc, finish, after)
-        job.posted = self.step
+        job = Job(what, self.current, loc, finish, after, size)
+        if self.watch is not None:
+            self.watch.posted(job, self.current.time)
         self.jobs.append(job)
         return job
 
@@ -343,5 +354,18 @@ class Scheduler:
             except SimulationError as e:
                 e.loc = e.loc or job.loc
                 raise
-        if self.trace is not None:
-            self.trace.append(Event(f"{job.what} of {job.owner}", job.what, job.loc.line, job.posted, self.step))
+        if self.watch is not None:
+            self.now = job.time
+            engine = self.watch.engine_of(job)
+            what = f"{job.what} of {job.owner}"
+            self.watch.events.append(Event("engine", job.group, engine, what, job.loc, job.start, job.time))
+            self.settle()
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Something was done now: agents that it woke go on from now."""
+        for agent in self.agents:
+            if agent.wait is not None and not agent.woken and agent.wait.ready():
+                agent.woken = True
+                agent.time = max(agent.time, self.now)

@@ -1,4 +1,4 @@
-"""The `mimw` command: `doctor`, `inspect`, `demo`. Parses the command line; each subcommand lives in its own module."""
+"""The `mimw` command: `doctor`, `inspect`, `sim`, `demo`. Parses the command line; each subcommand lives in its own module."""
 
 from __future__ import annotations
 
@@ -44,6 +44,17 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--num-warps", type=int, default=4)
     inspect.add_argument("--num-stages", type=int, default=3)
     inspect.add_argument("--color", choices=("auto", "always", "never"), default="auto")
+    sim = commands.add_parser("sim", help="run a program's launches in the tile simulator, and check them")
+    sim.add_argument(
+        "program", metavar="FILE[:KERNEL]", help="a Python file that launches kernels on NumPy arrays; one of them"
+    )
+    sim.add_argument(
+        "--check", action="store_true", help="every check, under 8 schedules unless --schedules says otherwise"
+    )
+    sim.add_argument("--schedules", type=_positive, metavar="N", help="run each launch under N schedules (default: 1)")
+    sim.add_argument("--seed", type=int, metavar="S", help="run each launch under the schedule of this seed only")
+    sim.add_argument("--json", metavar="OUT", help="write what was found as JSON (- for stdout)")
+    sim.add_argument("arguments", nargs="*", metavar="ARG", help="the program's own arguments, after --")
     commands.add_parser("demo", help="a matrix product from Python source to PTX, checked in both simulators")
     return parser
 
@@ -66,9 +77,27 @@ def _dispatch(options: argparse.Namespace) -> int:
             num_stages=options.num_stages,
             color=options.color,
         )
+    if options.command == "sim":
+        return _sim(options)
     from mimw.tools.demo import demo
 
     return demo()
+
+
+def _sim(options: argparse.Namespace) -> int:
+    from mimw.tools.sim import Settings, sim
+
+    settings = Settings(options.program, options.arguments)
+    settings.check, settings.schedules, settings.seed = options.check, options.schedules, options.seed
+    settings.json = options.json
+    return sim(settings)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is below 1")
+    return number
 
 
 if __name__ == "__main__":

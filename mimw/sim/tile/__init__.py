@@ -2,7 +2,7 @@
 
 from mimw.sim.errors import SimulationError
 from mimw.sim.tile.descriptor import TensorDescriptor
-from mimw.sim.tile.host import run_on_host
+from mimw.sim.tile.host import launch_on_host, run_on_host
 from mimw.sim.tile.interpreter import SimResult, run
 
-__all__ = ["SimResult", "SimulationError", "TensorDescriptor", "run", "run_on_host"]
+__all__ = ["SimResult", "SimulationError", "TensorDescriptor", "launch_on_host", "run", "run_on_host"]

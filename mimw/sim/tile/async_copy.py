@@ -27,7 +27,7 @@ from mimw.sim.tile.mbarrier import Mbarrier
 from mimw.sim.tile.memory import load_tile, operand_fields
 from mimw.sim.tile.numerics import Array
 from mimw.sim.tile.registry import executes
-from mimw.sim.tile.shared_memory import WRITE, Buffer, Use
+from mimw.sim.tile.shared_memory import READ, WRITE, Buffer, Use
 from mimw.sim.tile.tma import flat, start_load, start_store
 
 
@@ -99,6 +99,7 @@ def _tma_load(m: Machine, op: TmaLoadOp) -> None:
         ranks = [r for r in range(len(cluster.ctas)) if mask >> r & 1]
         targets = [(cluster.buffer_of(buffer, r, op.loc), cluster.barrier_of(barrier, r, op.loc)) for r in ranks]
     view, place = desc.view(m.memory, coords, "load")
+    m.touch_block(op, READ, view)
     start_load(m, op, targets, desc.bytes, lambda: desc.filled(view, place), "TMA load")
 
 
@@ -122,6 +123,7 @@ def _bulk_load(m: Machine, op: BulkLoadOp) -> None:
     barrier = _own(m, m.env[op.barrier])
 
     source = m.memory.box(address, U8, (size,), (1,), "load") if size else np.zeros(0, np.uint8)
+    m.touch_block(op, READ, source)
     start_load(m, op, [(target, barrier)], size, lambda: source, "bulk load")
 
 
@@ -134,6 +136,8 @@ def _writer(m: Machine, op: TmaStoreOp | BlockStoreOp) -> Callable[[Array], None
         if view is not None:
             new = values[place]
             view[...] = combined(op.reduce, view.copy(), new, desc.dtype) if op.reduce else new
+            if not op.reduce:
+                m.touch_block(op, WRITE, view)
 
     return write
 
@@ -146,7 +150,9 @@ def _tma_store(m: Machine, op: TmaStoreOp) -> None:
 @executes("async_copy.block_load")
 def _block_load(m: Machine, op: BlockLoadOp) -> None:
     desc: Descriptor = m.env[op.desc]
-    m.set(op.result, desc.filled(*desc.view(m.memory, _coords(m, op.coords), "load")))
+    view, place = desc.view(m.memory, _coords(m, op.coords), "load")
+    m.touch_block(op, READ, view)
+    m.set(op.result, desc.filled(view, place))
 
 
 @executes("async_copy.block_store")
@@ -163,6 +169,7 @@ def _bulk_store(m: Machine, op: BulkStoreOp) -> None:
 
     def write(values: Array) -> None:
         target[...] = values
+        m.touch_block(op, WRITE, target)
 
     start_store(m, op, source, write, "bulk store")
 

@@ -43,6 +43,9 @@ def _fence(m: Machine, op: OpBase) -> None:
 @executes("barrier.alloc")
 def _alloc(m: Machine, op: BarrierAllocOp) -> None:
     t = op.type
+    before = m.cta.barriers.get(op)
+    if before is not None:
+        before.end(op.loc)
     array = BarrierArray(op, op.result.name, t.count, t.arrive_count, op.per_thread, m.cta.rank)
     m.cta.barriers[op] = array
     m.env[op.result] = array.items[0] if t.count == 0 else array
@@ -71,8 +74,12 @@ def _on(m: Machine, pred: Value | None) -> bool:
 def _wait(m: Machine, op: BarrierWaitOp) -> None:
     if _on(m, op.pred):
         barrier: Mbarrier = m.env[op.barrier]
+        barrier.waiters += 1
         m.scheduler.block(PhaseWait(barrier, int(m.env[op.phase]), op.loc))
+        barrier.waiters -= 1
         m.clock.acquire(barrier.released)
+        if barrier.phase:  # else it is fresh: nothing was waited for
+            m.clock.after = (str(barrier), barrier.phase - 1)
 
 
 @executes("barrier.parity")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 
 from mimw.diagnostics import InternalError
@@ -28,7 +30,9 @@ def _for(m: Machine, op: OpBase) -> Exit | None:
         raise SimulationError("zero-step", "the loop's step is zero")
     block = op.regions[0].block
     carried = op.operands[3:]
+    trips, depth, name = m.clock.trips, len(m.clock.trips), block.args[0].name or "trip"
     for i in range(int(lower), int(upper), int(step)):
+        trips[depth:] = [(name, i)]
         m.transfer(block.args[1:], carried)
         m.set(block.args[0], np.array(i, lower.dtype))
         exit = m.run_block(block)
@@ -37,6 +41,7 @@ def _for(m: Machine, op: OpBase) -> Exit | None:
         carried = exit.values
         if exit.kind == BREAK:
             break
+    del trips[depth:]
     m.transfer(op.results, carried)
     return None
 
@@ -45,7 +50,9 @@ def _for(m: Machine, op: OpBase) -> Exit | None:
 def _while(m: Machine, op: OpBase) -> Exit | None:
     condition, body = op.regions[0].block, op.regions[1].block
     carried = op.operands
-    while True:
+    trips, depth = m.clock.trips, len(m.clock.trips)
+    for trip in count():
+        trips[depth:] = [("trip", trip)]
         m.transfer(condition.args, carried)
         if not bool(m.env[m.run_block(condition).values[0]]):
             # The results come from the condition's arguments: what carried them may be bound anew by now.
@@ -58,6 +65,7 @@ def _while(m: Machine, op: OpBase) -> Exit | None:
         carried = exit.values
         if exit.kind == BREAK:
             break
+    del trips[depth:]
     m.transfer(op.results, carried)
     return None
 

@@ -17,10 +17,11 @@ from mimw.sim.tile.shared_memory import Allocation, Buffer
 class Cta:
     """One CTA: its place in the grid and its cluster, and its memory."""
 
-    __slots__ = ("allocations", "barriers", "cluster", "named", "pid", "rank")
+    __slots__ = ("allocations", "barriers", "cluster", "name", "named", "pid", "rank")
 
     def __init__(self, pid: tuple[int, int, int], rank: int, cluster: Cluster) -> None:
         self.pid = pid
+        self.name = f"CTA {pid}"
         self.rank = rank
         self.cluster = cluster
         self.allocations: dict[object, Allocation] = {}
@@ -30,15 +31,15 @@ class Cta:
 
 class Cluster:
     """CTAs that run together and reach each other's shared memory. `order`: what tasks have handed over through global memory, by
-    fences and atomics."""
+    fences and atomics, in the whole grid."""
 
     __slots__ = ("ctas", "order", "scheduler", "sync")
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, order: Known) -> None:
         self.scheduler = scheduler
         self.ctas: list[Cta] = []
         self.sync = ClusterBarrier()
-        self.order: Known = {}
+        self.order = order
 
     def peer(self, rank: int, loc: Loc) -> Cta:
         """The CTA with a rank."""

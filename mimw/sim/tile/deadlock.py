@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mimw.ir.core import Function, OpBase, Value
 from mimw.ir.ops.task import PartitionOp
-from mimw.sim.errors import SimulationError
+from mimw.sim.errors import SimulationError, in_iteration
 from mimw.sim.scheduler import Agent, Wait
 from mimw.sim.tile.mbarrier import PhaseWait
 
@@ -26,7 +28,8 @@ def report(function: Function, agents: list[Agent]) -> SimulationError:
     lines: list[str] = []
     hints: list[str] = []
     for agent, wait in waits:
-        lines.append(f"  {wait.loc}: {agent.name} waits for {wait.describe()}{_who(wait, partners)}")
+        when = in_iteration(tuple(agent.trips), ", ")
+        lines.append(f"  {wait.loc}: {agent.name}{when} waits for {wait.describe()}{_who(wait, partners)}")
         hint = wait.hint()
         if hint is not None and hint not in hints:
             hints.append(hint)
@@ -37,14 +40,32 @@ def report(function: Function, agents: list[Agent]) -> SimulationError:
         hints.append(
             "each task waits for an arrival that another one makes only after its own wait: look for the cycle"
         )
-    return SimulationError("deadlock", text, waits[0][1].loc, hint="; ".join(hints))
+    graph = [_edge(a, w, partners) for a, w in waits]
+    return SimulationError("deadlock", text, waits[0][1].loc, hint="; ".join(hints), waits=graph)
+
+
+def _edge(agent: Agent, wait: Wait, partners: dict[object, list[str]]) -> dict[str, Any]:
+    """Who waits for what, and who could end it: one node of the wait-for graph, in JSON's types."""
+    return {
+        "task": agent.name,
+        "line": wait.loc.line,
+        "file": wait.loc.file,
+        "iteration": [{"name": name, "value": value} for name, value in agent.trips],
+        "for": wait.describe(),
+        "arrivals_from": _names(wait, partners),
+        **(wait.facts() if isinstance(wait, PhaseWait) else {}),
+    }
+
+
+def _names(wait: Wait, partners: dict[object, list[str]]) -> list[str]:
+    """The tasks that arrive on the barrier anywhere in their text."""
+    return partners.get(wait.barrier.array.key, []) if isinstance(wait, PhaseWait) else []
 
 
 def _who(wait: Wait, partners: dict[object, list[str]]) -> str:
-    """The tasks that arrive on the barrier anywhere in their text."""
     if not isinstance(wait, PhaseWait):
         return ""
-    names = partners.get(wait.barrier.array.key, [])
+    names = _names(wait, partners)
     if not names:
         return "" if None in partners else "; nobody arrives on it"
     return f"; arrivals come from {', '.join(names)}"

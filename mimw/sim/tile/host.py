@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -50,10 +51,33 @@ def run_on_host(
     seed: int = 0,
     names: Sequence[str] | None = None,
     cluster: tuple[int, ...] | None = None,
+    checks: str = "shared",
     trace: bool = False,
 ) -> SimResult:
     """Execute a kernel on host memory in place; `args` fit the kernel's arguments in order. See `run`."""
-    return run(module, [_value(a) for a in args], grid, seed=seed, names=names, cluster=cluster, trace=trace)
+    values = [_value(a) for a in args]
+    return run(module, values, grid, seed=seed, names=names, cluster=cluster, checks=checks, trace=trace)
+
+
+def launch_on_host(
+    module: Module, args: Sequence[HostArray | HostBlocks | HostScalar], grid: tuple[int, ...]
+) -> SimResult:
+    """A program's own launch: as `run_on_host`, unless somebody watches over launches, who then runs it."""
+    return run_on_host(module, args, grid) if not _WATCHERS else _WATCHERS[-1](module, args, grid)
+
+
+Watcher = Callable[[Module, Sequence[HostArray | HostBlocks | HostScalar], tuple[int, ...]], SimResult]
+_WATCHERS: list[Watcher] = []
+
+
+@contextmanager
+def watched(by: Watcher) -> Generator[None]:
+    """While this lasts, `by` gets every launch on host arrays of the whole process, and runs it."""
+    _WATCHERS.append(by)
+    try:
+        yield
+    finally:
+        _WATCHERS.remove(by)
 
 
 def _value(a: HostArray | HostBlocks | HostScalar) -> Any:

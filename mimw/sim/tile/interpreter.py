@@ -15,6 +15,7 @@ import numpy as np
 from mimw.ir.core import Argument, Function, Module
 from mimw.ir.types import DType, PointerType, TensorDescType
 from mimw.sim.errors import SimulationError
+from mimw.sim.orders import of_seed
 from mimw.sim.scheduler import Event, Scheduler
 from mimw.sim.tile import (
     arith,
@@ -34,8 +35,10 @@ from mimw.sim.tile.address_space import AddressSpace
 from mimw.sim.tile.cta import Cluster, Cta
 from mimw.sim.tile.deadlock import report
 from mimw.sim.tile.descriptor import Descriptor
+from mimw.sim.tile.global_races import GlobalRaces
 from mimw.sim.tile.machine import Machine
 from mimw.sim.tile.numerics import Array, numpy_dtype, to_float
+from mimw.sim.tile.races import Known
 
 FAMILIES = (arith, async_copy, atomic, barrier, cluster, control, debug, math, memory, mma, task, tensor)
 
@@ -45,15 +48,20 @@ _Dim3 = tuple[int, int, int]
 
 
 class SimResult:
-    """What a run leaves besides the arrays: lines of `device_print`, warnings (``file:line:column: warning: ...``), and, when
-    asked for, `trace`: who did what when, in steps of the scheduler."""
+    """What a run leaves besides the arrays: lines of `device_print`, `findings` (warnings, as the errors that they are not), and, when
+    asked for, `trace`: who did what when."""
 
-    __slots__ = ("printed", "trace", "warnings")
+    __slots__ = ("findings", "printed", "trace")
 
-    def __init__(self, printed: list[str], warnings: list[str], trace: list[Event] | None = None) -> None:
+    def __init__(self, printed: list[str], findings: list[SimulationError], trace: list[Event] | None = None) -> None:
         self.printed = printed
-        self.warnings = warnings
+        self.findings = findings
         self.trace = trace
+
+    @property
+    def warnings(self) -> list[str]:
+        """The findings in a line each: ``file:line:column: warning: ...``."""
+        return [f"{f.loc}: warning: {f.message}" for f in self.findings]
 
     def __repr__(self) -> str:
         return f"SimResult({len(self.printed)} lines printed, {len(self.warnings)} warnings)"
@@ -67,6 +75,7 @@ def run(
     seed: int = 0,
     names: Sequence[str] | None = None,
     cluster: tuple[int, ...] | None = None,
+    checks: str = "shared",
     trace: bool = False,
 ) -> SimResult:
     """Execute a kernel for every CTA of `grid` (up to three sizes), writing the arrays in place.
@@ -76,6 +85,9 @@ def run(
     messages (default: the arguments'). `cluster` is the cluster's extent in CTAs (default: the function's option
     ``ctas_per_cga``, else 1). `seed` picks how tasks, CTAs that run together, and engines interleave: 0 is the plain order with
     engines as late as can be, any other number draws. A program that is right gives the same for every seed.
+
+    `checks` says what is watched beside what ends every run: "shared" (waits and races for shared memory), "all" (races for global
+    memory too), "none" (wrong orders show in the results, as on hardware).
 
     Raises `SimulationError` where the program goes wrong, TypeError when the arguments do not fit.
     """
@@ -92,19 +104,29 @@ def run(
     shape = _dim3(cluster or fn.options.get("ctas_per_cga") or (1,))
     if any(g % c for g, c in zip(size, shape, strict=True)):
         raise TypeError(f"a grid of {size} cannot be cut into clusters of {shape}")
-    runner = _Runner(fn, space, size, shape, values, seed, trace)
+    runner = _Runner(fn, space, size, shape, values, seed, checks, trace)
     with np.errstate(all="ignore"):
         runner.run()
-    return SimResult(runner.printed, runner.warnings, runner.trace)
+    return SimResult(runner.printed, runner.findings, runner.trace)
 
 
 class _Runner:
     """One run: cuts the grid into groups of CTAs that run together, and runs group after group."""
 
-    __slots__ = ("cluster", "fn", "grid", "memory", "printed", "seed", "trace", "values", "warnings")
+    __slots__ = (
+        "cluster", "findings", "fn", "grid", "memory", "order", "printed", "races", "seed", "trace", "values", "watch",
+    )  # fmt: skip
 
     def __init__(
-        self, fn: Function, memory: AddressSpace, grid: _Dim3, cluster: _Dim3, values: list[Any], seed: int, trace: bool
+        self,
+        fn: Function,
+        memory: AddressSpace,
+        grid: _Dim3,
+        cluster: _Dim3,
+        values: list[Any],
+        seed: int,
+        checks: str,
+        trace: bool,
     ) -> None:
         self.fn = fn
         self.memory = memory
@@ -113,7 +135,10 @@ class _Runner:
         self.values = values
         self.seed = seed
         self.printed: list[str] = []
-        self.warnings: list[str] = []
+        self.findings: list[SimulationError] = []
+        self.order: Known = {}
+        self.watch = checks != "none"
+        self.races = GlobalRaces() if checks == "all" else None
         self.trace: list[Event] | None = [] if trace else None
 
     def run(self) -> None:
@@ -126,24 +151,30 @@ class _Runner:
             self._group(corners[i : i + together], self.seed * 1_000_003 + i if self.seed else 0)
 
     def _group(self, corners: list[_Dim3], seed: int) -> None:
-        scheduler = Scheduler(seed, lambda agents: report(self.fn, agents), self.trace)
+        scheduler = Scheduler(of_seed(seed), lambda agents: report(self.fn, agents))
         machines = [m for corner in corners for m in self._cluster(corner, scheduler)]
         first, *others = machines
         for m in others:
             task.start_task(m, self.fn.block)
         first.cta.cluster.sync.join()
-        scheduler.run(first.agent_name, lambda: first.run_body(self.fn.block), first.cta.cluster.sync.leave)
+        scheduler.run(
+            first.agent_name,
+            lambda: first.run_body(self.fn.block),
+            first.cta.cluster.sync.leave,
+            group=first.cta.name,
+            trips=first.clock.trips,
+        )
 
     def _cluster(self, corner: _Dim3, scheduler: Scheduler) -> list[Machine]:
         cx, cy, cz = self.cluster
         x0, y0, z0 = corner
-        cluster = Cluster(scheduler)
+        cluster = Cluster(scheduler, self.order)
         places = [(x0 + x, y0 + y, z0 + z) for z in range(cz) for y in range(cy) for x in range(cx)]
         machines: list[Machine] = []
         for rank, pid in enumerate(places):
             cta = Cta(pid, rank, cluster)
             cluster.ctas.append(cta)
-            m = Machine(self.fn, self.memory, self.grid, cta, self.printed, self.warnings)
+            m = Machine(self.fn, self.memory, self.grid, cta, self.printed, self.findings, self.watch, self.races)
             m.env = dict(zip(self.fn.block.args, self.values, strict=True))
             machines.append(m)
         return machines

@@ -19,6 +19,7 @@ from mimw.sim.errors import SimulationError
 from mimw.sim.scheduler import Scheduler
 from mimw.sim.tile.address_space import AddressSpace
 from mimw.sim.tile.cta import Cta
+from mimw.sim.tile.global_races import GlobalRaces
 from mimw.sim.tile.in_flight import InFlight
 from mimw.sim.tile.numerics import Array, numpy_dtype
 from mimw.sim.tile.races import Clock
@@ -58,7 +59,7 @@ class Machine:
     """The state of one task of one CTA; what is collected over all of them is shared.
 
     `task` is the task's name ("" where there are no tasks), `num_warps` its warps, `replica` its replica index,
-    `in_flight` what it has started and not waited for, `clock` what it knows of others.
+    `in_flight` what it has started and not waited for, `clock` what it knows of others. `races`, where global memory is watched.
     """
 
     __slots__ = (
@@ -73,6 +74,7 @@ class Machine:
         "num_warps",
         "pid",
         "printed",
+        "races",
         "replica",
         "scheduler",
         "task",
@@ -87,7 +89,9 @@ class Machine:
         grid: tuple[int, int, int],
         cta: Cta,
         printed: list[str],
-        warnings: list[str],
+        warnings: list[SimulationError],
+        watch: bool = True,
+        races: GlobalRaces | None = None,
     ) -> None:
         self.function = function
         self.memory = memory
@@ -101,14 +105,16 @@ class Machine:
         self.lifted = False
         self.printed = printed
         self.warnings = warnings
+        self.races = races
         self.task = ""
         self.num_warps = function.num_warps
         self.replica = 0
-        self.clock = Clock(self.agent_name)
+        self.clock = Clock(self.agent_name, watch)
 
     def fork(self, task: str, num_warps: int, replica: int) -> Machine:
         """The machine of a task that sees the values of this one."""
         m = Machine(self.function, self.memory, self.grid, self.cta, self.printed, self.warnings)
+        m.races = self.races
         m.env = dict(self.env)
         m.wrapped = dict(self.wrapped)
         m.task = task
@@ -137,6 +143,8 @@ class Machine:
         if e.program is None and e.code != "deadlock":
             e.program = self.pid
             e.task = self.task
+            e.iteration = tuple(self.clock.trips)
+            e.after = self.clock.after
 
     def run_block(self, block: Block) -> Exit:
         """Run a block up to its terminator."""
@@ -194,11 +202,28 @@ class Machine:
             if mark is not None:
                 self.wrapped[t] = mark
 
-    def warn(self, loc: Loc, text: str) -> None:
-        """Leave a warning, once."""
-        line = f"{loc}: warning: {text}"
-        if line not in self.warnings:
-            self.warnings.append(line)
+    def warn(self, e: SimulationError) -> None:
+        """Leave a warning, once a place."""
+        places = [n.loc for n in e.notes]
+        if any((w.code, w.loc) == (e.code, e.loc) and [n.loc for n in w.notes] == places for w in self.warnings):
+            return
+        e.severity = "warning"
+        self.blame(e)
+        self.warnings.append(e)
+
+    def touch(self, op: OpBase, kind: str, ptr: Array, mask: Array | None, size: int) -> None:
+        """A plain access of global memory, through addresses of elements of `size` bytes."""
+        if self.races is not None:
+            found = self.races.elements(self.memory, self.clock, op.loc, kind, ptr, mask, size)
+            if found is not None:
+                self.warn(found)
+
+    def touch_block(self, op: OpBase, kind: str, view: Array | None) -> None:
+        """The same of a copying engine, for a view of global memory (None: all of it lies outside)."""
+        if self.races is not None and view is not None:
+            found = self.races.block(self.memory, self.clock, op.loc, kind, view)
+            if found is not None:
+                self.warn(found)
 
     # -- wrapped offsets -----------------------------------------------------------------------------------------------
 
@@ -242,7 +267,8 @@ class Machine:
         if used.any():
             index = [int(i) for i in np.argwhere(used)[0]]
             which = f", element {index}" if index else ""
-            self.warn(mark.loc, f"an i32 offset wraps here and reaches the address of {op.name} at {op.loc}{which}")
+            text = f"an i32 offset wraps here and reaches the address of {op.name} at {op.loc}{which}"
+            self.warn(SimulationError("wrapped-offset", text, mark.loc, hint="compute the offset in ml.int64"))
 
 
 def _may_be_offset(v: Value) -> bool:

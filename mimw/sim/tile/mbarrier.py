@@ -7,6 +7,8 @@ the ISA's ("mbarrier object": pending count, tx-count within 2^20 - 1). Knows no
 
 from __future__ import annotations
 
+from typing import Any
+
 from mimw.diagnostics import Loc
 from mimw.sim.errors import SimulationError
 from mimw.sim.tile.races import Clock, Known, join
@@ -33,14 +35,25 @@ class BarrierArray:
             raise SimulationError("barrier-out-of-range", text)
         return self.items[index]
 
+    def end(self, loc: Loc) -> None:
+        """The op that made them runs once more: nothing may hang on them any more."""
+        for b in self.items:
+            if b.arrivals or b.expected != b.landed or b.copies or b.waiters:
+                text = f"{b} is made anew while it is in use: {b.state()}"
+                hint = "make barriers once, outside of loops, and let their phases go on counting"
+                raise SimulationError("barrier-live", text, loc, hint=hint, barrier=str(b), phase=b.phase)
+
 
 class Mbarrier:
     """One mbarrier of a CTA. `arrivals` and `expected` and `landed` are those of the phase under way, `handed` what those who arrived know.
 
-    `released` is what they knew in all complete phases, and that these are complete.
+    `released` is what they knew in all complete phases, and that these are complete. `copies` under way will count on it, `waiters` are
+    tasks that wait.
     """
 
-    __slots__ = ("arrivals", "array", "count", "expected", "handed", "index", "landed", "phase", "released")
+    __slots__ = (
+        "arrivals", "array", "copies", "count", "expected", "handed", "index", "landed", "phase", "released", "waiters",
+    )  # fmt: skip
 
     def __init__(self, array: BarrierArray, index: int, count: int) -> None:
         if not 1 <= count <= _LIMIT:
@@ -52,11 +65,18 @@ class Mbarrier:
         self.expected = 0
         self.landed = 0
         self.phase = 0
+        self.copies = 0
+        self.waiters = 0
         self.handed: Known = {}
         self.released: Known = {}
 
     def __str__(self) -> str:
         return f"{self.array.name or 'barrier'}[{self.index}]"
+
+    def state(self) -> str:
+        """Phases, arrivals and bytes, for people."""
+        size = f", {self.landed} of {self.expected} bytes" if self.expected or self.landed else ""
+        return f"{self.phase} phases complete, in the one under way {self.arrivals} of {self.count} arrivals{size}"
 
     def arrive(self, count: int, clock: Clock) -> None:
         """Arrivals of a task in the phase under way."""
@@ -64,7 +84,8 @@ class Mbarrier:
             raise SimulationError("barrier-count", f"{count} arrivals at once on {self}")
         if self.arrivals + count > self.count:
             text = f"{self} takes {self.count} arrivals a phase, this one makes {self.arrivals + count} in phase {self.phase}"
-            raise SimulationError("barrier-overrun", text, hint="one arrival too many, or arrive_count is too small")
+            hint = "one arrival too many, or arrive_count is too small"
+            raise SimulationError("barrier-overrun", text, hint=hint, barrier=str(self), phase=self.phase)
         self.arrivals += count
         clock.release(self.handed)
         self._settle()
@@ -72,16 +93,16 @@ class Mbarrier:
     def expect(self, count: int) -> None:
         """Announce bytes to the phase under way."""
         if count < 0 or self.expected - self.landed + count > _LIMIT:
-            raise SimulationError("barrier-bytes", f"{self} has more than {_LIMIT} bytes under way")
+            text = f"{self} has more than {_LIMIT} bytes under way"
+            raise SimulationError("barrier-bytes", text, barrier=str(self), phase=self.phase)
         self.expected += count
 
     def land(self, count: int) -> None:
         """Bytes of a copy have landed."""
         self.landed += count
         if self.landed - self.expected > _LIMIT:
-            raise SimulationError(
-                "barrier-bytes", f"{self.landed} bytes landed on {self}, {self.expected} were expected"
-            )
+            text = f"{self.landed} bytes landed on {self}, {self.expected} were expected"
+            raise SimulationError("barrier-bytes", text, barrier=str(self), phase=self.phase)
         self._settle()
 
     def _settle(self) -> None:
@@ -114,12 +135,22 @@ class PhaseWait:
     def describe(self) -> str:
         """For people: barrier, phase, arrivals and bytes."""
         b = self.barrier
-        size = f", {b.landed} of {b.expected} bytes" if b.expected or b.landed else ""
         where = "" if b.array.rank == 0 else f" of CTA {b.array.rank}"
-        return (
-            f"phase {self.phase} (parity {self.phase & 1}) of {b}{where}: {b.phase} phases complete, in the one under way "
-            f"{b.arrivals} of {b.count} arrivals{size}"
-        )
+        return f"phase {self.phase} (parity {self.phase & 1}) of {b}{where}: {b.state()}"
+
+    def facts(self) -> dict[str, Any]:
+        """The numbers, for tools."""
+        b = self.barrier
+        return {
+            "barrier": str(b),
+            "cta": b.array.rank,
+            "parity": self.phase & 1,
+            "phases_complete": b.phase,
+            "arrivals": b.arrivals,
+            "arrive_count": b.count,
+            "bytes": b.landed,
+            "expected_bytes": b.expected,
+        }
 
     def hint(self) -> str | None:
         """What the numbers say."""

@@ -11,7 +11,7 @@ from mimw.sim.errors import SimulationError
 from mimw.sim.tile.machine import Machine
 from mimw.sim.tile.numerics import Array, numpy_dtype
 from mimw.sim.tile.registry import computes, executes
-from mimw.sim.tile.shared_memory import WRITE, Buffer, check_write, read, touched, write
+from mimw.sim.tile.shared_memory import READ, WRITE, Buffer, check_write, read, touched, write
 
 
 def pointee(ptr: Value) -> DType:
@@ -33,7 +33,10 @@ def load_tile(m: Machine, op: OpBase, ptr: Value, mask: Value | None, other: Val
         m.check_wraps(op, ptr, on)
     d = pointee(ptr)
     fill = m.env[other] if other is not None else np.zeros(at.shape, numpy_dtype(d))
-    return m.memory.load(at, d, on, fill)
+    values = m.memory.load(at, d, on, fill)
+    if m.races is not None and not op.attrs.get("volatile") and op.attrs.get("cache") != "cv":
+        m.touch(op, READ, at, on, d.itemsize)
+    return values
 
 
 @executes("memory.load")
@@ -53,7 +56,9 @@ def _store(m: Machine, op: OpBase) -> None:
     on = m.get(mask)
     if m.wrapped:
         m.check_wraps(op, ptr, on)
-    m.memory.store(m.env[ptr], pointee(ptr), m.env[value], on)
+    d = pointee(ptr)
+    m.memory.store(m.env[ptr], d, m.env[value], on)
+    m.touch(op, WRITE, m.env[ptr], on, d.itemsize)
     m.scheduler.progress += 1
 
 
@@ -71,8 +76,15 @@ def read_buffer(m: Machine, op: OpBase, b: Buffer) -> Array:
     """A buffer's elements; a warning when some were never written."""
     values, unwritten = read(b, m.clock, op.loc)
     if unwritten:
-        m.warn(op.loc, f"{op.name} reads elements of {b} that were never written")
+        warn_unwritten(m, op, b)
     return values
+
+
+def warn_unwritten(m: Machine, op: OpBase, b: Buffer) -> None:
+    """Leave the warning that an op reads what was never written."""
+    text = f"{op.name} reads elements of {b} that were never written"
+    hint = "write or copy into all of it first; another slot may be meant"
+    m.warn(SimulationError("unwritten-read", text, op.loc, hint=hint, slot=str(b)))
 
 
 @executes("memory.local_alloc")
@@ -131,7 +143,7 @@ def _local_gather(m: Machine, op: LocalGatherOp) -> None:
     values, unwritten = read(buffer, m.clock, op.loc)
     places = _along(buffer, m.env[op.indices], op.axis)
     if unwritten and not buffer.state()[places].all():
-        m.warn(op.loc, f"{op.name} reads elements of {buffer} that were never written")
+        warn_unwritten(m, op, buffer)
     m.set(op.result, values[places])
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mimw.diagnostics import Loc, Note
-from mimw.sim.errors import SimulationError
+from mimw.sim.errors import Phase, SimulationError, Trips, after_phase, in_iteration
 
 if TYPE_CHECKING:
     from mimw.sim.tile.shared_memory import Buffer
@@ -30,17 +30,22 @@ def join(into: Known, other: Known) -> None:
 
 
 class Clock:
-    """What one task knows; `name` is the task's in messages."""
+    """What one task knows; `name` is the task's in messages, `trips` where it is in its loops, `after` the phase that it has waited
+    for last. One that does not `watch` finds no race: the task runs as the hardware would run it."""
 
-    __slots__ = ("known", "name")
+    __slots__ = ("after", "known", "name", "trips", "watch")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, watch: bool = True) -> None:
         self.name = name
+        self.watch = watch
         self.known: Known = {self: 1}
+        self.trips: list[tuple[str, int]] = []
+        self.after: Phase | None = None
 
     def fork(self, name: str) -> Clock:
         """The clock of a task that starts now."""
-        child = Clock(name)
+        child = Clock(name, self.watch)
+        child.trips = list(self.trips)
         self.release(child.known)
         return child
 
@@ -55,15 +60,26 @@ class Clock:
 
 
 class Mark:
-    """An access: by whom (a task, or the barrier that its end counts on), how far that one was, and where."""
+    """An access: by whom (a task, or the barrier that its end counts on), how far that one was, and where: `trips` and `after` as in
+    the `clock` of the task, when it began."""
 
-    __slots__ = ("at", "loc", "name", "who")
+    __slots__ = ("after", "at", "loc", "name", "trips", "who")
 
-    def __init__(self, who: object, at: int, name: str, loc: Loc) -> None:
-        self.who = who
-        self.at = at
+    def __init__(self, clock: Clock, name: str, loc: Loc) -> None:
+        self.who: object = clock
+        self.at = clock.known[clock]
         self.name = name
         self.loc = loc
+        self.trips: Trips = tuple(clock.trips)
+        self.after = clock.after
+
+    def known_to(self, clock: Clock) -> bool:
+        """Whether a task knows that the access is over."""
+        return clock.known.get(self.who, 0) >= self.at
+
+    def when(self) -> str:
+        """Loops and phase, for the end of a note."""
+        return in_iteration(self.trips, ", ") + after_phase(self.after, ", ")
 
 
 class _Seen:
@@ -89,16 +105,15 @@ class History:
     def check(self, b: Buffer, kind: str, clock: Clock) -> None:
         """Raise when an access of `kind` by `clock`'s task races with one that was."""
         key = _key(b)
-        known = clock.known
         for other, seen in self._seen.items():
             if not self._meet(key, b, other, seen.buffer):
                 continue
-            if seen.write is not None and known.get(seen.write.who, 0) < seen.write.at:
+            if seen.write is not None and not seen.write.known_to(clock):
                 raise _race(b, kind, WRITE, seen.write)
             if kind == READ:
                 continue
             for mark in seen.reads.values():
-                if known.get(mark.who, 0) < mark.at:
+                if not mark.known_to(clock):
                     raise _race(b, kind, READ, mark)
 
     def record(self, b: Buffer, kind: str, mark: Mark) -> None:
@@ -128,6 +143,11 @@ def _race(b: Buffer, kind: str, other: str, mark: Mark) -> SimulationError:
     did = {READ: "read", WRITE: "written"}
     text = f"{b} is {did[kind]} here and {did[other]} by {mark.name}, and nothing says which comes first"
     hint = "let the one that comes first arrive on a barrier behind its access, and the other wait for that phase in front of its own"
-    return SimulationError(
-        "race", text, notes=[Note(f"{mark.name} {'reads' if other == READ else 'writes'} it here", mark.loc)], hint=hint
-    )
+    note = Note(f"{mark.name} {'reads' if other == READ else 'writes'} it here{mark.when()}", mark.loc)
+    return SimulationError("race", text, notes=[note], hint=hint, slot=str(b), other=other_side(mark))
+
+
+def other_side(mark: Mark) -> dict[str, Any]:
+    """A mark as a fact of an error."""
+    after = {"barrier": mark.after[0], "phase": mark.after[1]} if mark.after is not None else None
+    return {"who": mark.name, "iteration": [{"name": n, "value": v} for n, v in mark.trips], "after": after}

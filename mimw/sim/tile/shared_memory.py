@@ -19,7 +19,7 @@ from mimw.ir.types import DType
 from mimw.sim.errors import SimulationError
 from mimw.sim.tile.mbarrier import Mbarrier
 from mimw.sim.tile.numerics import Array, numpy_dtype, poison
-from mimw.sim.tile.races import READ, WRITE, Clock, History, Mark
+from mimw.sim.tile.races import READ, WRITE, Clock, History, Mark, other_side
 
 
 class Allocation:
@@ -123,7 +123,7 @@ class Use:
     the task itself waits for the end.
     """
 
-    __slots__ = ("barrier", "buffer", "clock", "kind", "loc", "remedy", "what")
+    __slots__ = ("barrier", "buffer", "clock", "kind", "loc", "mark", "remedy", "what")
 
     def __init__(
         self, buffer: Buffer, kind: str, what: str, remedy: str, loc: Loc, clock: Clock, barrier: Mbarrier | None = None
@@ -135,6 +135,7 @@ class Use:
         self.loc = loc
         self.clock = clock
         self.barrier = barrier
+        self.mark = Mark(clock, f"{what} of {clock.name}", loc)
 
     def begin(self) -> Use:
         """Check that the view is free for it, and register."""
@@ -151,41 +152,52 @@ class Use:
         if self not in uses:
             return
         uses.remove(self)
-        mark = Mark(self.clock, self.clock.known[self.clock], f"{self.what} of {self.clock.name}", self.loc)
+        mark = self.mark
+        mark.at = self.clock.known[self.clock]
         if self.barrier is not None:
             mark.who, mark.at = self.barrier, self.barrier.phase + 1
         self.buffer.alloc.history.record(self.buffer, self.kind, mark)
 
+    def started(self) -> Note:
+        """Where it was started, for an error."""
+        return Note(f"{self.what} was started here{self.mark.when()}", self.loc)
+
 
 def touched(b: Buffer, kind: str, clock: Clock, loc: Loc) -> None:
     """A task has read or written the view itself."""
-    b.alloc.history.record(b, kind, Mark(clock, clock.known[clock], clock.name, loc))
+    if clock.watch:
+        b.alloc.history.record(b, kind, Mark(clock, clock.name, loc))
 
 
 def check_read(b: Buffer, clock: Clock) -> None:
     """Raise when a copy under way still writes the view, or one that the task does not know to be over has."""
+    if not clock.watch:
+        return
     for use in b.alloc.uses:
         if use.kind == WRITE and b.overlaps(use.buffer):
-            raise SimulationError(
-                "read-before-wait",
-                f"{b} is read while {use.what} into it is under way (read before its copy has landed): {use.remedy} is missing",
-                notes=[Note(f"{use.what} was started here", use.loc)],
-            )
+            text = f"{b} is read while {use.what} into it is under way (read before its copy has landed): {use.remedy} is missing"
+            raise _under_way("read-before-wait", text, b, use)
     b.alloc.history.check(b, READ, clock)
 
 
 def check_write(b: Buffer, clock: Clock) -> None:
     """Raise when something under way still uses the view, or may for all the task knows."""
+    if not clock.watch:
+        return
     for use in b.alloc.uses:
         if not b.overlaps(use.buffer):
             continue
-        note = Note(f"{use.what} was started here", use.loc)
         if use.kind == WRITE:
             text = f"{b} is written while {use.what} into it is under way: {use.remedy} is missing"
         else:
             text = f"{b} is written while {use.what} still reads it: {use.remedy} is missing"
-        raise SimulationError("write-before-wait", text, notes=[note])
+        raise _under_way("write-before-wait", text, b, use)
     b.alloc.history.check(b, WRITE, clock)
+
+
+def _under_way(code: str, text: str, b: Buffer, use: Use) -> SimulationError:
+    bar: dict[str, Any] = {"barrier": str(use.barrier), "phase": use.barrier.phase} if use.barrier is not None else {}
+    return SimulationError(code, text, notes=[use.started()], slot=str(b), other=other_side(use.mark), **bar)
 
 
 def read(b: Buffer, clock: Clock, loc: Loc) -> tuple[Array, bool]:

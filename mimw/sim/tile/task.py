@@ -33,7 +33,7 @@ def start_task(m: Machine, block: Block) -> None:
     """Run a block as an agent of its own."""
     sync = m.cta.cluster.sync
     sync.join()
-    m.scheduler.add(m.agent_name, lambda: m.run_body(block), sync.leave)
+    m.scheduler.add(m.agent_name, lambda: m.run_body(block), sync.leave, group=m.cta.name, trips=m.clock.trips)
 
 
 @executes("task.replica_id")

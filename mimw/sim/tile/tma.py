@@ -28,16 +28,21 @@ def start_load(
 ) -> None:
     """Start a copy whose `values` land in every target at one moment; `size` bytes then count on each target's barrier."""
     uses = [Use(b, WRITE, _COPY, f"a barrier_wait for {at}", op.loc, m.clock, at).begin() for b, at in targets]
+    trips = tuple(m.clock.trips)
+    for _, barrier in targets:
+        barrier.copies += 1
 
     def finish() -> None:
         block = values()
         for use, (buffer, barrier) in zip(uses, targets, strict=True):
             use.end()
             land(buffer, block)
+            barrier.copies -= 1
             try:
                 barrier.land(size)
             except SimulationError as e:
                 m.blame(e)
+                e.iteration = trips
                 raise
 
     m.scheduler.post(what, op.loc, finish)

@@ -30,16 +30,6 @@ def test_several_ctas_each_with_tasks() -> None:
     assert np.array_equal(y, 2 * x) and warnings == []
 
 
-def test_trace_tells_who_waits_and_when_copies_are_under_way() -> None:
-    x, y = np.ones((24, 8), np.float32), np.zeros((24, 8), np.float32)
-    result = run(kernel(RING_ARGUMENTS, RING), [blocks(x, 8, 8), blocks(y, 8, 8), 3], (1,), trace=True)
-    assert result.trace is not None
-    assert {e.agent for e in result.trace} >= {"task 'default'", "task 'producer'", "TMA load of task 'producer'"}
-    assert all(e.start <= e.end for e in result.trace)
-    assert sum(e.what == "TMA load" for e in result.trace) == 3
-    assert run(kernel(RING_ARGUMENTS, RING), [blocks(x, 8, 8), blocks(y, 8, 8), 3], (1,)).trace is None
-
-
 # -- named barriers ----------------------------------------------------------------------------------------------------
 
 # Two tasks take turns to append to a list in global memory: even entries by one, odd ones by the other.

@@ -1,0 +1,110 @@
+"""One launch under several schedules: every run starts from the same arrays, and what they show is put together.
+
+A *finding* is a `SimulationError`: the fault that ended a run, or a warning that a run left. Warnings of our own: races for global memory
+(`global_races`), and results that depend on the schedule.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Sequence
+from typing import Any, cast
+
+from mimw.diagnostics import Loc
+from mimw.ir.core import Module
+from mimw.sim.errors import SimulationError
+from mimw.sim.tile.host import HostArray, HostBlocks, HostScalar, as_array, run_on_host
+from mimw.sim.tile.interpreter import SimResult
+from mimw.sim.tile.numerics import Array
+
+Arguments = Sequence[HostArray | HostBlocks | HostScalar]
+
+
+class Checked:
+    """What the schedules of one launch have shown: `findings`, each once, in the order of the seeds. `result` is that of the first run,
+    None when that one failed."""
+
+    __slots__ = ("findings", "kernel", "result", "seeds")
+
+    def __init__(self, kernel: str, seeds: Sequence[int]) -> None:
+        self.kernel = kernel
+        self.seeds = list(seeds)
+        self.findings: list[SimulationError] = []
+        self.result: SimResult | None = None
+
+    @property
+    def fault(self) -> SimulationError | None:
+        """The first finding that is an error."""
+        return next((f for f in self.findings if f.severity == "error"), None)
+
+    def add(self, finding: SimulationError, seed: int) -> None:
+        """Take a finding of a run, unless it is known: the same code at the same lines."""
+        if any(key_of(f) == key_of(finding) for f in self.findings):
+            return
+        finding.kernel = self.kernel
+        finding.seed = seed
+        self.findings.append(finding)
+
+    def to_json(self) -> dict[str, Any]:
+        """In JSON's types: ``kernel``, ``seeds``, ``findings``."""
+        return {"kernel": self.kernel, "seeds": self.seeds, "findings": [f.to_json() for f in self.findings]}
+
+    def __str__(self) -> str:
+        if not self.findings:
+            return f"{self.kernel}: nothing found in {len(self.seeds)} schedules"
+        return "\n".join(str(f) for f in self.findings)
+
+
+def key_of(finding: SimulationError) -> tuple[str, Loc | None, tuple[Loc | None, ...]]:
+    """What makes two findings one."""
+    return finding.code, finding.loc, tuple(n.loc for n in finding.notes)
+
+
+def check_launch(
+    module: Module,
+    args: Arguments,
+    grid: tuple[int, ...],
+    seeds: Sequence[int],
+    *,
+    to_the_end: bool = True,
+    watch_global: bool = True,
+    cluster: tuple[int, ...] | None = None,
+) -> Checked:
+    """Run a kernel under each seed; afterwards the arrays hold what the last run left. Without `to_the_end` the first fault ends it, without
+    `watch_global` races for global memory are not looked for (which takes time and memory)."""
+    checked = Checked(module.function.name, seeds)
+    arrays = [as_array(cast("HostArray", a)) for a in args if hasattr(a, "ptr") and not cast("HostArray", a).readonly]
+    before = [a.copy() for a in arrays]
+    results: list[list[Array]] = []
+    checks = "all" if watch_global else "shared"
+    for n, seed in enumerate(seeds):
+        for a, old in zip(arrays, before, strict=True):
+            a[...] = old
+        silence = contextlib.redirect_stdout(io.StringIO()) if n else contextlib.nullcontext()
+        try:
+            with silence:
+                result = run_on_host(module, args, grid, seed=seed, cluster=cluster, checks=checks)
+        except SimulationError as e:
+            checked.add(e, seed)
+            if not to_the_end:
+                break
+            continue
+        checked.result = result if not n else checked.result
+        for finding in result.findings:
+            checked.add(finding, seed)
+        if not results:
+            results.append([a.copy() for a in arrays])
+        elif checked.fault is None and not _equal(arrays, results[0]) and not _sums_atomically(module):
+            text = f"another result than under seed {seeds[0]}: the outcome depends on who comes first"
+            checked.add(SimulationError("schedule-result", text, module.function.loc, severity="warning"), seed)
+    return checked
+
+
+def _equal(arrays: list[Array], others: list[Array]) -> bool:
+    return all(a.tobytes() == b.tobytes() for a, b in zip(arrays, others, strict=True))
+
+
+def _sums_atomically(module: Module) -> bool:
+    """Whether the order of roundings, and of what atomics give back, is nobody's promise."""
+    return any(op.name.startswith("atomic.") or op.attrs.get("reduce") for op in module.function.walk())

@@ -1,0 +1,195 @@
+"""`mimw sim`: runs a program and watches its launches on NumPy arrays in the tile simulator.
+
+The program is executed as Python would execute it (`__main__`); every launch on host arrays comes here, through the one hook of
+`mimw.sim.tile.host`. What the launches show is told for people, as JSON, and as a timeline. `docs/simulators.md` is the manual.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import runpy
+import sys
+import traceback
+import warnings
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+from mimw.compiler import pipeline
+from mimw.diagnostics import CompilationError
+from mimw.ir.core import Module
+from mimw.ir.rewriter import clone_function
+from mimw.sim.errors import SimulationError
+from mimw.sim.tile.check import Arguments, Checked, check_launch
+from mimw.sim.tile.host import run_on_host, watched
+from mimw.sim.tile.interpreter import SimResult
+from mimw.target import get_target
+
+SCHEDULES = 8
+"""With --check, and nothing else said."""
+
+
+class Settings:
+    """What the command line asks for."""
+
+    __slots__ = ("arguments", "check", "json", "kernel", "path", "schedules", "seed", "timeline")
+
+    def __init__(self, where: str, arguments: Sequence[str] = ()) -> None:
+        self.path, self.kernel = _split(where)
+        self.arguments = list(arguments)
+        self.check = False
+        self.schedules: int | None = None
+        self.seed: int | None = None
+        self.json: str | None = None
+        self.timeline: str | None = None
+
+    def seeds(self) -> list[int]:
+        """The schedules that each launch runs under."""
+        if self.seed is not None:
+            return [self.seed]
+        return list(range(self.schedules or (SCHEDULES if self.check else 1)))
+
+
+def _split(where: str) -> tuple[str, str]:
+    """``FILE.py[:kernel]`` as file and kernel."""
+    path, _, name = where.rpartition(":")
+    if where.endswith(".py") or not path:
+        path, name = where, ""
+    if not os.path.exists(path):
+        raise CompilationError(
+            "sim-file",
+            f"there is no file {path!r}",
+            hint="write FILE.py or FILE.py:KERNEL, as in examples/02_softmax.py",
+        )
+    return path, name
+
+
+class _GivenUpError(BaseException):
+    """A launch has failed, and the program with it: nothing of what it would do next means anything."""
+
+
+class Watch:
+    """Runs the launches of one program, and keeps what they show."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.launches: list[Checked] = []
+        self.others: dict[str, int] = {}
+        self.raised: CompilationError | None = None
+
+    def launch(self, module: Module, args: Arguments, grid: tuple[int, ...]) -> SimResult:
+        """One launch: under every schedule, from the same arrays."""
+        name = module.function.name
+        if self.settings.kernel and name != self.settings.kernel:
+            self.others[name] = self.others.get(name, 0) + 1
+            return run_on_host(module, args, grid)
+        if self.settings.check:
+            check_protocol(module)
+        seeds = self.settings.seeds()
+        checked = check_launch(module, args, grid, seeds, watch_global=self.settings.check)
+        self.launches.append(checked)
+        if checked.fault is not None or checked.result is None:
+            raise _GivenUpError
+        return checked.result
+
+    @property
+    def findings(self) -> list[SimulationError]:
+        """Of all launches, each once."""
+        out: dict[tuple[Any, ...], SimulationError] = {}
+        for launch in self.launches:
+            for f in launch.findings:
+                out.setdefault((f.code, str(f.loc), *(str(n.loc) for n in f.notes)), f)
+        return list(out.values())
+
+
+def check_protocol(module: Module) -> None:
+    """What a compile says of tasks and barriers: `CompilationError`, or warnings."""
+    pipeline.run(Module(clone_function(module.function)), get_target("sm_90a"), passes=pipeline.PROTOCOL)
+
+
+def sim(settings: Settings) -> int:
+    """Run the program; the exit status: 0 when nothing is reported, else 1."""
+    watch = Watch(settings)
+    failed = False
+    with _as_program(settings), watched(watch.launch):
+        try:
+            runpy.run_path(settings.path, run_name="__main__")
+        except _GivenUpError:
+            failed = True
+        except SystemExit as e:
+            failed = e.code not in (None, 0)
+        except CompilationError as e:
+            watch.raised, failed = e, True
+        except Exception:
+            traceback.print_exc()
+            failed = True
+    _tell(watch)
+    if settings.json:
+        _write(settings.json, json.dumps(_as_json(watch), indent=1) + "\n")
+    return 1 if failed or watch.findings else 0
+
+
+@contextlib.contextmanager
+def _as_program(settings: Settings) -> Generator[None]:
+    """`sys.argv` and `sys.path` as the program would find them; warnings are always told."""
+    argv, path = sys.argv, sys.path[:]
+    sys.argv = [settings.path, *settings.arguments]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(settings.path)))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            yield
+    finally:
+        sys.argv, sys.path[:] = argv, path
+
+
+def _tell(watch: Watch) -> None:
+    """The report for people."""
+    settings = watch.settings
+    out = io.StringIO()
+    if watch.raised is not None:
+        out.write(f"\n{watch.raised}\n")
+    for finding in watch.findings:
+        out.write(f"\n{finding}\n")
+        if finding.seed is not None:
+            how = f"mimw sim {settings.path}:{finding.kernel} --check --seed {finding.seed}"
+            out.write(
+                f"found under seed {finding.seed}; again: {how}, or {finding.kernel}.check(..., seed={finding.seed})\n"
+            )
+    seeds = settings.seeds()
+    runs = (
+        f"seed {seeds[0]}"
+        if settings.seed is not None
+        else f"{len(seeds)} schedule{'s' if len(seeds) > 1 else ''} each"
+    )
+    names: dict[str, int] = {}
+    for launch in watch.launches:
+        names[launch.kernel] = names.get(launch.kernel, 0) + 1
+    told = ", ".join(f"{name} ({count})" for name, count in names.items()) or "no launches on NumPy arrays"
+    errors = sum(f.severity == "error" for f in watch.findings) + (watch.raised is not None)
+    found = len(watch.findings) - sum(f.severity == "error" for f in watch.findings)
+    out.write(f"\nmimw sim: {told}; {runs}: {errors} errors, {found} warnings\n")
+    if not watch.launches and watch.others:
+        out.write(f"the program launches {', '.join(watch.others)}\n")
+    print(out.getvalue(), end="")
+
+
+def _as_json(watch: Watch) -> dict[str, Any]:
+    settings = watch.settings
+    return {
+        "program": settings.path,
+        "seeds": settings.seeds(),
+        "launches": [{"kernel": c.kernel, "findings": len(c.findings)} for c in watch.launches],
+        "findings": [f.to_json() for f in watch.findings],
+        "compilation_error": str(watch.raised) if watch.raised is not None else None,
+    }
+
+
+def _write(where: str, text: str) -> None:
+    if where == "-":
+        print(text, end="")
+    else:
+        Path(where).write_text(text)
