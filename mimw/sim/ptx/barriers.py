@@ -103,6 +103,7 @@ class Waiting:
         self.wgmma: dict[int, WgmmaState] = {}
         self.copy_epoch: dict[int, int] = {}
         self.unfenced: list[MBarrier] = []
+        self.expired: set[int] = set()
         self.barrier_epochs: dict[tuple[int, int], int] = {}
         self.registers: dict[int, int] = {}
         self.free_registers: dict[int, int] = {}
@@ -266,6 +267,17 @@ class Waiting:
         for warp in bar.waiters:
             self.wake(warp)
         bar.waiters.clear()
+
+    def expire_waits(self) -> bool:
+        """Let every warp that waits for an mbarrier go on without success; says whether there was one."""
+        found = False
+        for bar in self.mbarriers.values():
+            for warp in bar.waiters:
+                found = True
+                self.expired.add(warp)
+                self.wake(warp)
+            bar.waiters.clear()
+        return found
 
     def mbarrier_observe(self, warp: int, lanes: Array, bar: MBarrier) -> None:
         """Lanes of a warp saw a phase complete."""

@@ -4,6 +4,9 @@ Min-position order reconverges structured code: lanes that left a branch, loop o
 until the others arrive. Lanes that poll step aside (`Sim.yielded`) so that whom they poll for can run. With a seed other
 than zero the position is chosen at random among those that warps stand at, and copies in flight move at any time; with
 seed 0 they move, the oldest first, when no warp can.
+
+Time (`%globaltimer`) stands still while anybody gets on. In a program that reads it, it goes on when nobody does: polls of mbarriers
+then come back without success, as on a device, so that waits that give up can be run. After `_PATIENCE` such turns it is a deadlock.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ from mimw.sim.ptx.state import DEAD, Ctx
 _LATE = 1 << 28
 # With a seed: the chance that an engine moves before a group of warps does.
 _ENGINE_SHARE = 0.25
+# Nanoseconds that pass when all wait, or poll; and how often that may happen.
+_WAITING, _POLLING = 100_000_000, 100_000
+_PATIENCE = 1000
 
 
 class Scheduler:
@@ -35,6 +41,7 @@ class Scheduler:
         self.steps = 0
         self.warp_instructions = 0
         self.progress = True
+        self.patience = _PATIENCE if s.m.reads_clock else 0
 
     def run(self) -> None:
         """Run until every lane has exited; `SimulationError` for a fault, a deadlock or too many steps."""
@@ -67,15 +74,16 @@ class Scheduler:
             if jobs:
                 self._advance()
             elif best >= DEAD:
-                if (s.pcs < DEAD).any():
-                    self._deadlock()
-                return None, 0
+                if not (s.pcs < DEAD).any():
+                    return None, 0
+                self._let_time_pass()
             elif not self.progress:
                 self._deadlock()
             else:
                 self.progress = False
                 s.yielded[:] = False
                 s.any_yield = False
+                s.m.pass_time(_POLLING)
         if self.rng is not None:
             best = int(self.rng.choice(np.unique(nearest[nearest < _LATE])))
         rows = np.nonzero((nearest == best) | (nearest == best + _LATE))[0]
@@ -88,6 +96,14 @@ class Scheduler:
         if whole:
             whole = bool((lanes | (key[rows] >= DEAD)).all())
         return Ctx(rows, lanes, whole), best
+
+    def _let_time_pass(self) -> None:
+        """Nobody can go on: waits for mbarriers that look at the clock come back, else it is a deadlock."""
+        s = self.s
+        if not self.patience or not s.expire_waits():
+            self._deadlock()
+        self.patience -= 1
+        s.m.pass_time(_WAITING)
 
     def _advance(self) -> None:
         """One step of one copy in flight."""

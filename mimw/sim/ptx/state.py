@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mimw.codegen.machine import FlatFunction, Imm, Not, Operand, Reg, Sink, Special, Symbol
+from mimw.codegen.machine import FlatFunction, Imm, Inst, Not, Operand, Reg, Sink, Special, Symbol
 from mimw.sim.ptx.errors import SimulationError, show_operand
 from mimw.sim.ptx.floats import Array
 
@@ -54,6 +54,7 @@ def dtype_of(kind: str) -> Any:
 
 # Above these bits a shared address of a cluster carries the rank of the CTA that it belongs to.
 RANK_SHIFT = 24
+CLOCK = "%globaltimer"
 
 
 class Ctx:
@@ -95,6 +96,9 @@ class Machine:
         self.cluster = cluster
         self.cta_of: Array = np.arange(self.warps) // self.warps_per_cta
         self.specials: dict[str, Array] = {}
+        self.reads_clock = any(
+            isinstance(o, Special) and o.name == CLOCK for i in fn.body if isinstance(i, Inst) for o in i.operands
+        )
         self.symbols: dict[str, int] = {}
         self.shared_symbols: set[str] = set()
         self.slots: dict[int, tuple[Array, int]] = {}
@@ -120,6 +124,10 @@ class Machine:
         self.busy = [0] * len(regs)
         self.dirty = [0] * len(regs)
         self.tracked: set[int] = set()
+
+    def pass_time(self, nanoseconds: int) -> None:
+        """Let the clock go on."""
+        self.specials[CLOCK] = self.specials[CLOCK] + np.uint64(nanoseconds)
 
     def reset(self) -> None:
         """Forget all register contents (before the next batch of CTAs)."""

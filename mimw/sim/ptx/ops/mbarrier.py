@@ -1,7 +1,7 @@
 """mbarrier: arrivals, transaction counts and waits, in the CTA's own shared memory and in that of its cluster.
 
 The objects live in `Sim.mbarriers`, keyed by CTA and address; their eight bytes of shared memory stay untouched. A waiting
-try_wait sleeps until its phase completes: a wait that nobody can end is a reported deadlock.
+try_wait sleeps until its phase completes, or time passes (`Waiting.expire_waits`): a wait that nobody can end is a reported deadlock.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def _wait(s: Sim, inst: Inst, mods: list[str]) -> Step:
     def ready(x: Ctx) -> Array | None:
         out = np.ones(x.n, np.bool_)
         for spot, value in values_of(x):
-            if not done(spot.bar, value):
+            if not done(spot.bar, value) and spot.warp not in s.expired:
                 out[spot.row] = False
                 spot.bar.waiters.add(spot.warp)
                 s.block(spot.warp, spot.lanes, _reason(spot.bar, f"parity {value}" if parity else "the phase's end"))
@@ -214,6 +214,7 @@ def _wait(s: Sim, inst: Inst, mods: list[str]) -> Step:
         result = np.zeros((x.n, 32), np.bool_)
         for spot, value in values_of(x):
             good = done(spot.bar, value)
+            s.expired.discard(spot.warp)
             result[spot.row][spot.lanes] = good
             if good and acquires:
                 s.mbarrier_observe(spot.warp, spot.lanes, spot.bar)
