@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mimw.diagnostics import CompilationError, InternalError, LaunchError
     from mimw.jit import Kernel, cdiv, kernel, next_power_of_2
+    from mimw.runtime.hang import HangRecord, KernelHang
     from mimw.runtime.launch import CompiledKernel, synchronize
     from mimw.runtime.tensor_descriptor import TensorDescriptor
     from mimw.sim.errors import SimulationError
@@ -32,8 +33,10 @@ _HOME = {
     "CompilationError": "mimw.diagnostics",
     "CompiledKernel": "mimw.runtime.launch",
     "Config": "mimw.tuning",
+    "HangRecord": "mimw.runtime.hang",
     "InternalError": "mimw.diagnostics",
     "Kernel": "mimw.jit",
+    "KernelHang": "mimw.runtime.hang",
     "LaunchError": "mimw.diagnostics",
     "SimulationError": "mimw.sim.errors",
     "TARGETS": "mimw.target",
@@ -56,8 +59,10 @@ __all__ = [
     "CompilationError",
     "CompiledKernel",
     "Config",
+    "HangRecord",
     "InternalError",
     "Kernel",
+    "KernelHang",
     "LaunchError",
     "SimulationError",
     "Target",

@@ -17,7 +17,7 @@ from typing import Any
 from mimw.codegen.ptx import assemble
 from mimw.codegen.ptx.emit import emit
 from mimw.codegen.ptx.printer import print_module
-from mimw.diagnostics import CompilationError, InternalError, Loc
+from mimw.diagnostics import CompilationError, InternalError, LaunchError, Loc
 from mimw.frontend.trace import Signature, trace
 from mimw.ir.core import Module
 from mimw.ir.printer import print_module as print_ir
@@ -33,7 +33,9 @@ from mimw.runtime.convention import (
     descriptor_record,
     layout_params,
 )
+from mimw.runtime.hang import parse_timeout
 from mimw.runtime.launch import CompiledKernel
+from mimw.runtime.launch_errors import caller_loc
 from mimw.target import Target, get_target
 
 
@@ -42,10 +44,11 @@ class Options:
 
     `num_warps` warps a CTA, `num_stages` depth of pipelined loops, `maxnreg` registers a thread (0: the assembler decides), `enable_fp_fusion`
     contracts a*b+c into one rounding, `debug` keeps device_assert (None: as the environment variable MIMW_DEBUG says, else no),
-    `ctas_per_cga` CTAs of a cluster along x, y, z (the grid counts CTAs).
+    `ctas_per_cga` CTAs of a cluster along x, y, z (the grid counts CTAs), `hang_timeout` the time after which a wait gives up and tells so
+    (``"2s"``; None: as the environment variable MIMW_HANG_TIMEOUT says, else 10 seconds with `debug` and none without), kept in nanoseconds.
     """
 
-    __slots__ = ("ctas_per_cga", "debug", "enable_fp_fusion", "maxnreg", "num_stages", "num_warps")
+    __slots__ = ("ctas_per_cga", "debug", "enable_fp_fusion", "hang_timeout", "maxnreg", "num_stages", "num_warps")
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class Options:
         enable_fp_fusion: bool = True,
         debug: bool | None = None,
         ctas_per_cga: tuple[int, int, int] = (1, 1, 1),
+        hang_timeout: str | float | None = None,
     ) -> None:
         self.num_warps = num_warps
         self.num_stages = num_stages
@@ -62,10 +66,23 @@ class Options:
         self.enable_fp_fusion = enable_fp_fusion
         self.debug = os.environ.get("MIMW_DEBUG", "0") not in ("", "0") if debug is None else debug
         self.ctas_per_cga = ctas_per_cga
+        self.hang_timeout = _hang_timeout(hang_timeout, self.debug)
 
     def key(self) -> tuple[Any, ...]:
         """Everything that changes the code."""
-        return (self.num_warps, self.num_stages, self.maxnreg, self.enable_fp_fusion, self.debug, self.ctas_per_cga)
+        common = (self.num_warps, self.num_stages, self.maxnreg, self.enable_fp_fusion, self.debug, self.ctas_per_cga)
+        return (*common, self.hang_timeout) if self.hang_timeout else common
+
+
+def _hang_timeout(given: str | float | None, debug: bool) -> int:
+    """Nanoseconds after which waits give up, 0 for never."""
+    source = "hang_timeout"
+    if given is None:
+        source, given = "MIMW_HANG_TIMEOUT", os.environ.get("MIMW_HANG_TIMEOUT") or ("10s" if debug else "0")
+    try:
+        return parse_timeout(given)
+    except ValueError as error:
+        raise LaunchError("launch-option", f"{source}: {error}", caller_loc()) from None
 
 
 class StageTimes:
@@ -104,6 +121,8 @@ def trace_kernel(fn: Callable[..., Any], signature: Signature, options: Options)
     module.function.options["enable_fp_fusion"] = options.enable_fp_fusion
     module.function.options["debug"] = options.debug
     module.function.options["maxnreg"] = options.maxnreg
+    if options.hang_timeout:
+        module.function.options["hang_timeout"] = options.hang_timeout
     if options.ctas_per_cga != (1, 1, 1):
         module.function.options["ctas_per_cga"] = options.ctas_per_cga
     return module
@@ -181,6 +200,8 @@ def compile_module(
         attributes=launch_attributes(module),
         extra={"stages": times.times, "remarks": remarks, "descriptors": descriptors},
     )
+    if "hang" in fn.options:
+        meta.extra["hang"] = fn.options["hang"]
     return CompiledKernel(asm, meta)
 
 
@@ -219,6 +240,8 @@ def kernel_params(module: Module) -> tuple[list[Param], list[dict[str, Any]]]:
             descriptors.append(_descriptor(a.name, value.type, a.loc or function.loc))
         else:
             raise InternalError(f"argument {a.name} has type {a.type}", a.loc)
+    if "hang" in function.options:
+        params += [Param(name, POINTER, 0, hidden=True) for name in ("hang_records", "hang_state")]
     layout_params(params)
     return params, descriptors
 

@@ -113,7 +113,7 @@ class Lowering:
     """The state of one kernel's lowering.
 
     `num_warps` are those of the task that is being lowered, `leader` is true in the one thread that speaks for it (None: nothing asks),
-    `maps` is where tensor maps that the kernel makes lie, as far as the task knows it,
+    `maps` is where tensor maps that the kernel makes lie, as far as the task knows it, `hang` what a build that explains hangs keeps,
     `before_leave` emits what has to be done before a thread ends, `exit` is the block that all threads meet in (None: they just end).
     """
 
@@ -134,6 +134,7 @@ class Lowering:
         self.num_warps = function.num_warps
         self.leader: Lane | None = None
         self.maps: Lane | None = None
+        self.hang: Any = None
         self.before_leave: Callable[[], None] | None = None
         self.exit: Block | None = None
         self._table: dict[str, Lower] = {}

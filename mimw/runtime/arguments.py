@@ -21,7 +21,7 @@ FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
 
 def describe_arguments(meta: KernelMetadata, args: Sequence[Any]) -> list[ArrayInfo | ScalarInfo]:
     """What each argument is; `LaunchError` when their number is wrong or one is of no use to any kernel."""
-    params = meta.params
+    params = meta.arguments
     if len(args) != len(params):
         names = ", ".join(p.name for p in params) or "none"
         few = "few" if len(args) < len(params) else "many"
@@ -44,7 +44,7 @@ def argument_device(meta: KernelMetadata, infos: Sequence[ArrayInfo | ScalarInfo
     """The CUDA device of all array arguments, None without any; `LaunchError` for host arrays and two devices."""
     device: int | None = None
     first = ""
-    for param, info in zip(meta.params, infos, strict=True):
+    for param, info in zip(meta.arguments, infos, strict=True):
         if not isinstance(info, ArrayInfo):
             continue
         if info.kind != "cuda":

@@ -10,6 +10,7 @@ machine. Must not know IR, a driver, or torch. The convention, shared by the lau
   descriptor, whose box and swizzle are the code's (`descriptor_record`), its tensor and padding the launch's.
 * In the argument buffer each parameter lies at the next multiple of its size (a tensor map: of 64); `Param.offset` and
   `Param.size` are in bytes. The buffer itself starts at a multiple of 64 when it holds a tensor map.
+* Hidden today: ``hang_records`` and ``hang_state``, both pointers, of a kernel whose waits give up (`mimw.runtime.hang`).
 * The kernel runs with ``32 * num_warps`` threads along x, and `shared_bytes` of dynamic shared memory (`.extern
   .shared`): bytes that a kernel declares statically are not counted in it.
 * The grid counts CTAs, also when there are clusters. The code states the size of its cluster itself when
@@ -242,6 +243,11 @@ class KernelMetadata:
         self.warnings = warnings or []
         self.attributes = attributes or LaunchAttributes()
         self.extra = extra or {}
+
+    @property
+    def arguments(self) -> list[Param]:
+        """The parameters that a caller gives: all but the hidden ones, which come last."""
+        return [p for p in self.params if not p.hidden]
 
     @property
     def num_threads(self) -> int:

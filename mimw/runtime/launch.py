@@ -33,6 +33,7 @@ from mimw.runtime.convention import (
     struct_format,
 )
 from mimw.runtime.driver_api import DriverError, Function
+from mimw.runtime.hang import Watch
 from mimw.runtime.launch_errors import Grid, caller_loc, check_cluster, check_grid, explain_driver_error
 from mimw.runtime.tensor_descriptor import MapSpec, TensorDescriptor, encode_map, map_specs
 from mimw.target import get_target
@@ -101,7 +102,7 @@ class CompiledKernel:
 
         `stream` is a raw stream handle, an object with `cuda_stream` or `ptr`, or None: then torch's current stream of
         the device, or the stream that the arrays state. A grid with a 0 launches nothing. `LaunchError` says what is
-        wrong, at the caller's line.
+        wrong, at the caller's line. A kernel whose waits give up (`hang_timeout`) is waited for: `KernelHang` when it hangs.
         """
         return self._launch(check_grid(self.name, grid), args, stream)
 
@@ -127,7 +128,7 @@ class CompiledKernel:
         meta = self.metadata
         infos = describe_arguments(meta, args)
         device = argument_device(meta, infos)
-        for param, info in zip(meta.params, infos, strict=True):
+        for param, info in zip(meta.arguments, infos, strict=True):
             checked_value(meta.name, param, info)
         for i, spec in self.map_specs.items():
             check_block(meta.name, meta.params[i], infos[i], spec.block)
@@ -135,6 +136,7 @@ class CompiledKernel:
         if 0 in grid:
             return self
         head = f"kernel {meta.name!r} with grid {grid}"
+        watch: Watch | None = None
         try:
             if device is None:
                 device = driver_api.current_device()
@@ -142,14 +144,20 @@ class CompiledKernel:
             raw = choose_stream(stream, infos, device)
             infos = _await_producers(args, infos, device, raw)
             values = self._packed_values(infos)
+            if "hang" in meta.extra:
+                watch = Watch(meta, device, raw)
+                values += watch.arguments
             slot = _Slot(self, function)
             self._packer.pack_into(slot.buffer, 0, *values)
             handle = driver_api.stream_handle(raw)
             with driver_api.current(device):
                 slot.call(*grid, handle, slot.params)
+            _last_launch = (meta.name, grid)
+            if watch is not None:
+                watch.finish(head, raw, caller_loc())
+                return self
         except DriverError as error:
             raise self._explain(head, error) from None
-        _last_launch = (meta.name, grid)
         if _is_quick(meta.params, args) and device not in self._launchers:
             self._latest = self._launchers[device] = _Launcher(self, function, args)
         return self
@@ -157,7 +165,7 @@ class CompiledKernel:
     def _packed_values(self, infos: Sequence[ArrayInfo | ScalarInfo]) -> list[Any]:
         """What the packer takes: numbers, and tensor maps as bytes."""
         meta = self.metadata
-        values: list[Any] = [checked_value(meta.name, p, info) for p, info in zip(meta.params, infos, strict=True)]
+        values: list[Any] = [checked_value(meta.name, p, info) for p, info in zip(meta.arguments, infos, strict=True)]
         for i, spec in self.map_specs.items():
             info = infos[i]
             assert isinstance(info, DescriptorInfo)  # checked_value has looked

@@ -15,7 +15,7 @@ from mimw.codegen.machine import FlatFunction, Function, Imm, dead_code
 from mimw.codegen.ptx.builder import PRINT_BUFFER, PtxBuilder
 from mimw.codegen.ptx.isa import check, resolve
 from mimw.codegen.ptx.lower import all_lowerings as ptx_lowerings
-from mimw.codegen.ptx.lower import frame, task, tensor_map
+from mimw.codegen.ptx.lower import frame, hang, task, tensor_map
 from mimw.codegen.ptx.module import Extern, PtxModule, Variable
 from mimw.codegen.ptx.opcodes import register_class
 from mimw.codegen.ptx.printer import print_module
@@ -32,7 +32,7 @@ def emit(module: Module, target: Target, facts: FactsLike, options: dict[str, An
     """The PTX of a module's kernel.
 
     `options`: ``entry`` (the entry's name; the kernel's by default), ``maxnreg``, ``check`` (every instruction against the table;
-    on by default). Raises `CompilationError` for what the target cannot do.
+    on by default). A build that explains hangs leaves its table in the function's option ``hang``. Raises `CompilationError` for what the target cannot do.
     """
     options = options or {}
     function = module.function
@@ -46,11 +46,14 @@ def emit(module: Module, target: Target, facts: FactsLike, options: dict[str, An
     builder = PtxBuilder(target)
     ctx = Lowering(function, target, facts, builder)
     entry = str(options.get("entry") or function.name)
-    machine = Function(entry, _parameters(builder, function.arguments))
+    explained = hang.begin(ctx)
+    machine = Function(entry, _parameters(builder, function.arguments) + hang.parameters(explained))
     builder.loc = function.loc
     for i, value in enumerate(function.block.args):
         ctx.set(value, [builder.argument(i)])
     frame.run_kernel(ctx, int(options.get("maxnreg") or 0))
+    if explained is not None:
+        function.options["hang"] = hang.table(explained, function)
     machine.blocks = ctx.blocks
     dead_code(machine, lambda inst: resolve(inst.opcode).removable)
     flat = leave_ssa(machine)

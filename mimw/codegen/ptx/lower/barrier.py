@@ -14,14 +14,12 @@ from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering, Shared, lowers, refuse
 from mimw.codegen.machine import Addr, Block, Edge, Imm, Operand, Reg, Sink, Terminator
 from mimw.codegen.ptx.builder import PtxBuilder
+from mimw.codegen.ptx.lower import hang_wait
 from mimw.codegen.ptx.lower.mma import ptx_builder
 from mimw.codegen.ptx.lower.task import WARP_GROUP, cluster_size, leader, speaks_for_itself
 from mimw.diagnostics import InternalError
 from mimw.ir.core import OpBase, Value
 from mimw.ir.types import I1, I32, U32, BarrierType
-
-HANG_TRIES = 20_000_000
-"""Polls of a wait after which a debug build stops: some seconds."""
 
 
 def barrier_address(ctx: Lowering, value: Value) -> Addr:
@@ -98,21 +96,20 @@ def lower_parity(ctx: Lowering, op: Any) -> None:
 
 def _poll(ctx: Lowering, op: Any, address: Addr, parity: Operand, done: Block) -> None:
     b = ptx_builder(ctx)
-    tries: Reg | None = Reg("b32", "tries") if ctx.function.options.get("debug") else None
-    again = Block("wait", [tries] if tries is not None else [])
-    ctx.jump(again, [Imm(0)] if tries is not None else [])
-    ctx.place(again)
-    passed = Reg("pred", "passed")
     order = ".acquire.cluster" if _writes_remotely(ctx) else ""
-    b.emit(f"mbarrier.try_wait.parity{order}.shared::cta.b64", [passed, address, parity], 1)
-    following: list[Reg | Imm] = []
-    if tries is not None:
-        more, stuck = Reg("b32", "tries"), Reg("pred", "stuck")
-        b.emit("add.u32", [more, tries, Imm(1)], 1)
-        b.emit("setp.gt.u32", [stuck, more, Imm(HANG_TRIES)], 1)
-        b.trap(Lane(I1, stuck), f"the wait in line {op.loc.line} never ends")
-        following = [more]
-    b.block.term = Terminator([Edge(done, []), Edge(again, following)], passed, False, b.loc)
+
+    def emit_try(passed: Reg) -> None:
+        b.emit(f"mbarrier.try_wait.parity{order}.shared::cta.b64", [passed, address, parity], 1)
+
+    if ctx.hang is not None:
+        site = ctx.hang.site("mbarrier", op)
+        hang_wait.poll(ctx, emit_try, site, ctx.shared[op.barrier].address, ctx.scalar(op.phase), done)
+        return
+    again, passed = Block("wait"), Reg("pred", "passed")
+    ctx.jump(again, [])
+    ctx.place(again)
+    emit_try(passed)
+    b.block.term = Terminator([Edge(done, []), Edge(again, [])], passed, False, b.loc)
 
 
 def _writes_remotely(ctx: Lowering) -> bool:
@@ -133,7 +130,7 @@ def lower_arrive(ctx: Lowering, op: Any) -> None:
     if not speaks_for_itself(op.barrier):
         meet(ctx, op)
         speaker = leader(ctx)
-    guard = b.both(speaker, ctx.scalar(op.pred) if op.pred is not None else None)
+    guard = hang_wait.alive(ctx, b.both(speaker, ctx.scalar(op.pred) if op.pred is not None else None))
     order = ""
     window = "cta"
     if is_remote(op.barrier):
@@ -151,7 +148,7 @@ def lower_expect(ctx: Lowering, op: Any) -> None:
     b = ptx_builder(ctx)
     if ctx.num_warps > 1:
         meet(ctx, op)
-    guard = b.both(leader(ctx), ctx.scalar(op.pred) if op.pred is not None else None)
+    guard = hang_wait.alive(ctx, b.both(leader(ctx), ctx.scalar(op.pred) if op.pred is not None else None))
     window = "cluster" if is_remote(op.barrier) else "cta"
     operands: list[Operand] = [Sink(), barrier_address(ctx, op.barrier), Imm(op.bytes)]
     b.emit(f"mbarrier.arrive.expect_tx.shared::{window}.b64", operands, 1, guard)
@@ -214,12 +211,18 @@ def _named(ctx: Lowering, op: Any) -> list[Operand]:
 @lowers("barrier.named_wait", target="nvidia")
 def lower_named_wait(ctx: Lowering, op: Any) -> None:
     """Wait for `count` threads."""
+    if ctx.hang is not None:
+        hang_wait.named_wait(ctx, op)
+        return
     ptx_builder(ctx).emit("bar.sync", _named(ctx, op))
 
 
 @lowers("barrier.named_arrive", target="nvidia")
 def lower_named_arrive(ctx: Lowering, op: Any) -> None:
     """Be counted, go on."""
+    if ctx.hang is not None:
+        hang_wait.named_arrive(ctx, op)
+        return
     ptx_builder(ctx).emit("bar.arrive", _named(ctx, op))
 
 

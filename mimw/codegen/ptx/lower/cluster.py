@@ -8,6 +8,7 @@ from mimw.codegen.lane import CTA, Lane, LazyTile, bits_of
 from mimw.codegen.lowering import Lowering, layout_of, lowers, refuse
 from mimw.codegen.machine import Imm, Operand, Reg, Special, Vec
 from mimw.codegen.ptx.builder import PtxBuilder
+from mimw.codegen.ptx.lower import hang_wait
 from mimw.codegen.ptx.lower.barrier import map_to_cta
 from mimw.codegen.ptx.lower.mma import ptx_builder
 from mimw.codegen.ptx.lower.task import cluster_barrier, cluster_size, leader
@@ -56,6 +57,9 @@ def lower_cluster_sync(ctx: Lowering, op: Any) -> None:
             "cluster_barrier inside async_tasks or inside control flow beside them is not supported yet",
             op.loc,
         )
+    if ctx.hang is not None:
+        hang_wait.held_up(ctx, op, lambda: cluster_barrier(ptx_builder(ctx)))
+        return
     cluster_barrier(ptx_builder(ctx))
 
 
@@ -86,7 +90,7 @@ def lower_async_remote_store(ctx: Lowering, op: Any) -> None:
         operand: Operand = words[0] if len(words) == 1 else Vec([*words])
         kind = words[0].cls if words[0].cls[0] == "f" else f"b{words[0].cls[1:]}"
         opcode = f"st.async.shared::cluster.mbarrier::complete_tx::bytes{count}.{kind}"
-        b.emit(opcode, [b.address("shared", place), operand, barrier], 0, guard)
+        b.emit(opcode, [b.address("shared", place), operand, barrier], 0, hang_wait.alive(ctx, guard))
 
 
 def _words(b: PtxBuilder, values: list[Lane]) -> list[Reg]:
@@ -147,4 +151,4 @@ def lower_async_remote_copy(ctx: Lowering, op: Any) -> None:
         b.address("shared", map_to_cta(ctx, ctx.shared[op.barrier].address, cta)),
     ]
     opcode = "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
-    b.emit(opcode, operands, 0, leader(ctx))
+    b.emit(opcode, operands, 0, hang_wait.alive(ctx, leader(ctx)))

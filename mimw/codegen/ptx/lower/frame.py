@@ -16,7 +16,7 @@ from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering
 from mimw.codegen.machine import Block, Edge, Imm, Terminator
 from mimw.codegen.ptx.builder import PtxBuilder
-from mimw.codegen.ptx.lower import tensor_map
+from mimw.codegen.ptx.lower import hang, hang_wait, tensor_map
 from mimw.codegen.ptx.lower.mma import ptx_builder
 from mimw.codegen.ptx.lower.task import (
     LED,
@@ -264,6 +264,7 @@ class _Frame:
         """Whether there are mbarriers, or descriptors to fetch or make."""
         return (
             self.makes_maps
+            or self.ctx.hang is not None
             or any(isinstance(a.type, TensorDescType) for a in self.function.arguments)
             or any(isinstance(o, BarrierAllocOp) for o in self.function.walk())
         )
@@ -342,9 +343,10 @@ class _Frame:
                     0,
                     ctx.leader,
                 )
-        if allocs:
+        found = hang_wait.init(ctx) or bool(allocs)
+        if found:
             b.emit("fence.mbarrier_init.release.cluster", [], 0, ctx.leader)
-        return bool(allocs)
+        return found
 
     def prefetch(self) -> None:
         """Bring tensor maps into the descriptor cache."""
@@ -360,6 +362,8 @@ class _Frame:
         for op in ops[: ops.index(self.partition)]:
             for inner in (op, *inner_ops(op)):
                 if not inner.spec.pure and any(isinstance(v.type, BarrierType) for v in inner.operands):
+                    return True
+                if inner.name in hang.WAITS and self.ctx.hang is not None:
                     return True
         return False
 

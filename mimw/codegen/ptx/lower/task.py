@@ -9,6 +9,7 @@ from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering, lowers
 from mimw.codegen.machine import Block, Edge, Imm, Pair, Reg, Sink, Terminator
 from mimw.codegen.ptx.builder import PtxBuilder
+from mimw.codegen.ptx.lower import hang_wait
 from mimw.codegen.ptx.lower.mma import ptx_builder
 from mimw.codegen.shared.control import run_region
 from mimw.diagnostics import CompilationError, InternalError
@@ -55,7 +56,17 @@ def drain(ctx: Lowering) -> None:
 
 def end_of(ctx: Lowering, names: set[str]) -> Callable[[], None] | None:
     """What the threads of a task with ops of these names do before they end."""
-    return (lambda: drain(ctx)) if names & _BULK else None
+    stores, hang = bool(names & _BULK), ctx.hang is not None
+    if not stores and not hang:
+        return None
+
+    def end() -> None:
+        if stores:
+            drain(ctx)
+        if hang:
+            hang_wait.settle(ctx)
+
+    return end
 
 
 def entry_registers(threads: int) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 from mimw.codegen.lane import CTA, Lane
 from mimw.codegen.lowering import Lowering, lowers, refuse
 from mimw.codegen.machine import Addr, Imm, Operand, Reg
+from mimw.codegen.ptx.lower import hang_wait
 from mimw.codegen.ptx.lower.barrier import barrier_address
 from mimw.codegen.ptx.lower.mma import ptx_builder
 from mimw.codegen.ptx.lower.task import leader
@@ -85,7 +86,7 @@ def lower_tma_load(ctx: Lowering, op: Any) -> None:
     _needs_tma(ctx, op)
     b = ptx_builder(ctx)
     plan = plan_of(ctx, op, op.dst)
-    guard = guard_of(ctx, op)
+    guard = hang_wait.alive(ctx, guard_of(ctx, op))
     hint, policy = hint_of(ctx, op)
     mask: list[Operand] = []
     many = ""
@@ -155,7 +156,8 @@ def lower_bulk_load(ctx: Lowering, op: Any) -> None:
         b.operand(ctx.scalar(op.bytes)),
         barrier_address(ctx, op.barrier),
     ]
-    b.emit("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", operands, 0, guard_of(ctx, op))
+    guard = hang_wait.alive(ctx, guard_of(ctx, op))
+    b.emit("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", operands, 0, guard)
 
 
 @lowers("async_copy.bulk_store", target="nvidia")
