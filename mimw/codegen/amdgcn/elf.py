@@ -1,7 +1,7 @@
-"""Reading of 64-bit little-endian ELF files: sections, segments, symbols.
+"""64-bit little-endian ELF files: read into sections, segments and symbols; the records that a writer needs.
 
-Owns: `Elf`. Assumes nothing of who made the file: object files of LLVM, code objects of any compiler. Must not know
-kernels. Numbers are those of the ELF specification (gABI).
+Owns: `Elf`, `pack_header` and the like. Assumes nothing of who made a file: object files of LLVM, code objects of any
+compiler. Must not know kernels. Numbers are those of the ELF specification (gABI).
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _NOTE = struct.Struct("<III")
 
+HEADER_BYTES, PROGRAM_BYTES, SECTION_BYTES, SYMBOL_BYTES = (s.size for s in (_HEADER, _PROGRAM, _SECTION, _SYMBOL))
+
 AMDGPU_MACHINE = 224  # EM_AMDGPU
-PT_LOAD, PT_NOTE = 1, 4
-SHT_RELA, SHT_NOTE, SHT_NOBITS, SHT_REL, SHT_SYMTAB, SHT_DYNSYM = 4, 7, 8, 9, 2, 11
+PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_GNU_STACK = 1, 2, 4, 0x6474E551
+SHT_PROGBITS, SHT_SYMTAB, SHT_STRTAB, SHT_RELA, SHT_HASH, SHT_DYNAMIC = 1, 2, 3, 4, 5, 6
+SHT_NOTE, SHT_NOBITS, SHT_REL, SHT_DYNSYM = 7, 8, 9, 11
+DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_SYMENT = 4, 5, 6, 10, 11
 STT_NOTYPE, STT_OBJECT, STT_FUNC = 0, 1, 2
 SHN_UNDEF, SHN_LORESERVE = 0, 0xFF00
 
@@ -88,13 +92,14 @@ class Elf:
         self.segments: list[Segment] = []
         self._notes: list[bytes] = []
         for i in range(phnum):
-            kind, flags, offset, address, _, in_file, size, _ = _PROGRAM.unpack_from(data, phoff + i * phsize)
+            header: tuple[int, ...] = _PROGRAM.unpack_from(data, phoff + i * phsize)
+            kind, flags, offset, address, _, in_file, size, _ = header
             if kind == PT_LOAD:
                 self.segments.append(Segment(address, _part(data, offset, in_file), size, bool(flags & 1)))
             elif kind == PT_NOTE:
                 self._notes.append(_part(data, offset, in_file))
         headers: list[tuple[int, ...]] = [_SECTION.unpack_from(data, shoff + i * shsize) for i in range(shnum)]
-        texts = _part(data, headers[names][4], headers[names][5]) if headers else b""
+        texts = _part(data, *headers[int(names)][4:6]) if headers else b""
         self.sections: list[Section] = []
         for i, (name, kind, _, address, offset, size, link, info, _, _) in enumerate(headers):
             body = b"" if kind in (0, SHT_NOBITS) else _part(data, offset, size)
@@ -149,3 +154,40 @@ def _part(data: bytes, offset: int, size: int) -> bytes:
 
 def _string(texts: bytes, offset: int) -> str:
     return texts[offset : texts.index(0, offset)].decode()
+
+
+# --- records
+
+
+def pack_header(
+    abi: tuple[int, int], machine: int, flags: int, section_table: int, programs: int, sections: int, titles: int
+) -> bytes:
+    """The header of a shared object: `abi` is OS and version, program headers follow it, `titles` is `.shstrtab`'s index."""
+    ident = b"\x7fELF\x02\x01\x01" + bytes(abi)
+    sizes = (HEADER_BYTES, PROGRAM_BYTES, programs, SECTION_BYTES, sections, titles)
+    return _HEADER.pack(ident, 3, machine, 1, 0, HEADER_BYTES, section_table, flags, *sizes)
+
+
+def pack_program(kind: int, flags: int, offset: int, address: int, size: int, align: int) -> bytes:
+    """One program header; flags: 4 read, 2 write, 1 execute."""
+    return _PROGRAM.pack(kind, flags, offset, address, address, size, size, align)
+
+
+def pack_section(name: int, kind: int, flags: int, address: int, offset: int, *rest: int) -> bytes:
+    """One section header; `rest` is size, link, info, alignment, size of an entry."""
+    return _SECTION.pack(name, kind, flags, address, offset, *rest)
+
+
+def pack_symbol(name: int, kind: int, visibility: int, section: int, value: int, size: int) -> bytes:
+    """One global symbol."""
+    return _SYMBOL.pack(name, 1 << 4 | kind, visibility, section, value, size)
+
+
+def symbol_hash(name: str) -> int:
+    """The hash of a name in a `.hash` section."""
+    value = 0
+    for byte in name.encode():
+        value = (value << 4) + byte
+        high = value & 0xF0000000
+        value = (value ^ high >> 24) & ~high & 0xFFFFFFFF
+    return value
