@@ -74,6 +74,19 @@ def slot_bytes(t: MemDescType) -> int:
     return (size + SLOT_ALIGN - 1) // SLOT_ALIGN * SLOT_ALIGN
 
 
+def natural_slot(t: MemDescType) -> int:
+    """Bytes of one slot of a ring of type `t`, as the type says without a layout, rounded up to where slots start."""
+    size = t.dtype.itemsize
+    for n in t.shape[1:]:
+        size *= n
+    return (size + SLOT_ALIGN - 1) // SLOT_ALIGN * SLOT_ALIGN
+
+
+def slot_distance(ring: MemDescType) -> int:
+    """Bytes from one slot of a ring to the next."""
+    return slot_bytes(MemDescType(ring.shape[1:], ring.dtype, ring.space, ring.layout))
+
+
 def _slot_sizes(srcs: list[Value], layout: Layout, axis: int) -> list[int]:
     """Bytes of an element of each source; where the axis has holes, one more for the flag that a partial result may need."""
     t = srcs[0].type

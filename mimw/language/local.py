@@ -5,7 +5,6 @@ A buffer's layout (swizzled, row-major) is chosen by the compiler from what uses
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Any
 
 from mimw.ir.builder import current_builder
@@ -19,6 +18,7 @@ from mimw.ir.ops.memory import (
     LocalSliceOp,
     LocalStoreOp,
     LocalTransOp,
+    members_of,
 )
 from mimw.ir.types import I1, I32, DType, MemDescType, shape_of
 from mimw.language import semantic
@@ -42,14 +42,7 @@ from mimw.language.handles import (
     scalar_i32,
 )
 from mimw.language.semantic import fail
-
-
-class storage_kind(Enum):
-    """Where `local_alloc` puts a buffer."""
-
-    smem = "shared"
-    tmem = "tensor_memory"
-    smemCluster = "shared_cluster"
+from mimw.language.storage import storage_alias_spec, storage_for, storage_kind
 
 
 def local_alloc(
@@ -57,7 +50,8 @@ def local_alloc(
 ) -> buffered_tensor:
     """A ring of `num` buffers of `shape` and `dtype` in shared memory; ``buf[i]`` picks one. Stands outside of tasks.
 
-    What is in it before the first store is undefined. `storage` other than shared memory, `reuse` and `layout` are not there yet.
+    What is in it before the first store is undefined. `reuse` has it share memory: with the members of a `storage_alias_spec`, or with
+    another buffer, upon which it then lies. `storage` other than shared memory and `layout` are not there yet.
     """
     b = current_builder("local_alloc")
     sizes, d = const_shape(shape, "local_alloc"), const_dtype(dtype, "local_alloc: dtype")
@@ -76,15 +70,20 @@ def local_alloc(
             f"local_alloc in {kind.value}",
             "buffers stand in shared memory; accumulators in registers (ml.alloc_accumulator)",
         )
-    if unwrap(reuse) is not None:
-        fail("not-yet", "local_alloc: reuse= is not there yet", "allocate a buffer of its own")
     if unwrap(layout) is not None:
         fail(
             "not-yet",
             "local_alloc: layout= is not there yet",
             "leave it away: the compiler picks the layout from the uses",
         )
-    return buffered_tensor(b.insert(LocalAllocOp(None, MemDescType((n, *sizes), d), loc=b.loc)).result)
+    t = MemDescType((n, *sizes), d)
+    shared = storage_for(unwrap(reuse), t, "local_alloc: reuse")
+    member = len(members_of(shared)) if shared is not None else 0
+    buffer = buffered_tensor(b.insert(LocalAllocOp(None, t, member=member, storage=shared, loc=b.loc)).result)
+    spec = unwrap(reuse)
+    if isinstance(spec, storage_alias_spec):
+        spec.members.append(buffer)
+    return buffer
 
 
 # Views.

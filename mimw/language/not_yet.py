@@ -13,7 +13,7 @@ _TRITON = (
     "condition parallel_range"
 )
 _TLX = (
-    "storage_alias_spec reuse_group tmem_copy reinterpret_tensor_descriptor update_tensor_descriptor async_dot_scaled "
+    "tmem_copy reinterpret_tensor_descriptor update_tensor_descriptor async_dot_scaled "
     "tcgen05_commit clc_create_context clc_producer clc_consumer thread_id clock64 warp_pipeline_stage release_layout "
     "require_layout dump_layout prefetch warp_any warp_redux num_warps vote_ballot_sync stoch_round"
 )

@@ -21,7 +21,7 @@ from mimw.ir.core import Function, Module, OpBase, Value
 from mimw.ir.ops.async_copy import BulkLoadOp, BulkStoreOp, MakeDescriptorOp, TmaLoadOp, TmaStoreOp
 from mimw.ir.ops.cluster import AsyncRemoteCopyOp
 from mimw.ir.ops.control import IfOp, InlinedOp
-from mimw.ir.ops.memory import LocalGatherOp, LocalReinterpretOp, LocalScatterOp, LocalSliceOp
+from mimw.ir.ops.memory import LocalAllocOp, LocalGatherOp, LocalReinterpretOp, LocalScatterOp, LocalSliceOp, StorageOp
 from mimw.ir.ops.mma import AsyncDotOp
 from mimw.ir.shared_layout import SharedLayout
 from mimw.ir.tma import box_plan
@@ -76,10 +76,11 @@ class _Choice:
 
     def run(self) -> None:
         """Look at the uses, decide, write it down."""
-        if all(_layout(v) is not None for v in self.home.members):
+        if all(_layout(v) is not None for v in self.home.members) or isinstance(self.home.root.defining_op, StorageOp):
             return
         for op, v, dims in self.flow.uses(self.home):
-            self._use(op, v, dims)
+            if not isinstance(op, LocalAllocOp):  # which lies upon it
+                self._use(op, v, dims)
         for v in self.home.members:
             self._views(v)
         if not self.slot:

@@ -24,6 +24,7 @@ from mimw.passes import (
     shapes_through_memory,
     shared_allocation,
     stage_dot,
+    storage_overlap,
     sync_insertion,
     task_partition,
     tidy,
@@ -59,6 +60,7 @@ PASSES: tuple[Pass, ...] = (
     shapes_through_memory,  # reshapes that are no renaming become buffers before layouts are chosen
     stage_dot,  # products become explicit buffers and instructions, which layouts and pipelining need to see
     memdesc_layout,  # when all buffers are there; inference prices accesses by where the elements lie
+    storage_overlap,  # once slots have their sizes; inference does not care, but its buffers' types change here
     infer,  # every tile gets its layout, conversions become ops
     limits,  # what no machine holds is refused before anybody works on it
     pipelining,  # needs the loads' layouts to know how wide a copy is; before allocation, since it makes rings of buffers

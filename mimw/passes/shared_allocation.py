@@ -4,6 +4,8 @@ Buffers (`memory.local_alloc`) live from their allocation to the last op that to
 during its op. Things that are alive at different times share bytes. A buffer that is read by an asynchronous product stays alive until a wait
 that leaves none pending. mbarriers live for the whole kernel, buffers that TMA or another CTA reaches too: the end of such copies is not seen here.
 
+Buffers that share a storage (`storage_overlap` has placed them in it) are one piece, alive while one of them is.
+
 Tasks run at the same time, and all but the default one until the end: what two of them reach lives from the partition on, and what belongs to one of
 them alone lies apart from what the others have. Only inside one task bytes are used again.
 
@@ -17,7 +19,7 @@ from mimw.ir.core import Function, Module, OpBase, Value
 from mimw.ir.ops.async_copy import MakeDescriptorOp
 from mimw.ir.ops.barrier import BarrierAllocOp
 from mimw.ir.ops.control import ForOp, WhileOp
-from mimw.ir.ops.memory import LocalAllocOp
+from mimw.ir.ops.memory import LocalAllocOp, StorageOp, members_of
 from mimw.ir.ops.mma import AsyncDotOp, AsyncDotWaitOp
 from mimw.ir.scratch import DESCRIPTOR_BYTES, scratch_bytes
 from mimw.ir.types import MemDescType
@@ -48,7 +50,10 @@ def run(module: Module, target: Target) -> None:
     pieces, fork = _collect(fn)
     total = _place(pieces, fork)
     for p in pieces:
-        p.op.attrs["offset" if isinstance(p.op, (LocalAllocOp, BarrierAllocOp)) else "scratch"] = p.offset
+        if isinstance(p.op, (LocalAllocOp, StorageOp)):
+            for member in members_of(p.op.result):
+                member.attrs["offset"] = p.offset + max(0, member.offset)
+        p.op.attrs["offset" if isinstance(p.op, (LocalAllocOp, StorageOp, BarrierAllocOp)) else "scratch"] = p.offset
     fn.options["shared_bytes"] = total
     if total > target.max_shared_bytes:
         biggest = max(pieces, key=lambda p: p.size)
@@ -126,15 +131,20 @@ def _collect(fn: Function) -> tuple[list[_Piece], int]:
             pieces.append(_Piece(op, 8 * max(1, op.type.count), 16, 0, len(order)))
         elif isinstance(op, MakeDescriptorOp):
             pieces.append(_Piece(op, DESCRIPTOR_BYTES, 128, 0, len(order)))
-        elif isinstance(op, LocalAllocOp):
+        elif isinstance(op, (LocalAllocOp, StorageOp)):
+            if isinstance(op, LocalAllocOp) and op.storage is not None:
+                continue  # part of another piece
             users = _users(op.result)
             end = _last_use(op, users, positions, ends, order)
             if any(user.name in _REACHED_BY_OTHERS for user in users):
                 at, end = 0, len(order)
             elif any(tasks.of(user.parent) != task for user in users):
                 end = len(order)
-            align = BUFFER_ALIGN if op.type.layout is not None else 16
-            pieces.append(_Piece(op, buffer_bytes(op.type), align, at, end, task))
+            if op.total:
+                pieces.append(_Piece(op, op.total, BUFFER_ALIGN, at, end, task))
+            elif isinstance(op, LocalAllocOp):
+                align = BUFFER_ALIGN if op.type.layout is not None else 16
+                pieces.append(_Piece(op, buffer_bytes(op.type), align, at, end, task))
         else:
             size = scratch_bytes(op)
             if size:

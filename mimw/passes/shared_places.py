@@ -11,6 +11,7 @@ from mimw.ir.ops.barrier import BarrierAllocOp, BarrierArriveOp, BarrierExpectOp
 from mimw.ir.ops.cluster import AsyncRemoteCopyOp
 from mimw.ir.ops.memory import LocalAllocOp, LocalReinterpretOp, LocalViewOp
 from mimw.ir.ops.mma import AsyncDotOp
+from mimw.ir.scratch import slot_distance
 from mimw.ir.types import MemDescType
 from mimw.passes.folding import constant_of
 from mimw.passes.memdesc_flow import Flow
@@ -36,13 +37,18 @@ class Places:
     def _find(self, v: Value) -> list[Span]:
         op = v.defining_op
         if isinstance(op, LocalAllocOp):
-            return [(op.offset, op.offset + buffer_bytes(op.type))]
+            if not op.slot:
+                return [(op.offset, op.offset + buffer_bytes(op.type))]
+            step = slot_distance(op.type)
+            return [(lo, lo + op.slot) for lo in range(op.offset, op.offset + op.type.shape[0] * step, step)]
         if isinstance(op, LocalReinterpretOp):
             return self.of(op.src)
         if isinstance(op, LocalViewOp):
             whole = self.of(op.src)
             index = constant_of(op.index)
             ring = op.src.type
+            if index is not None and isinstance(op.src.defining_op, LocalAllocOp) and op.src.defining_op.slot:
+                return [whole[int(index)]]
             if index is None or len(whole) != 1 or not isinstance(ring, MemDescType):
                 return whole
             lo, hi = whole[0]

@@ -73,6 +73,7 @@ OTHER_CODES: dict[str, str] = {
     "no-disassembler": "SASS is asked for and no disassembler is here.",
     "out-of-bounds": "The simulator: an access outside of every array.",
     "outside-kernel": "A language function is called outside of a kernel.",
+    "overwritten": "The simulator: a buffer is read after another one that shares its memory was written over it.",
     "ptx-fault": "The PTX simulator: the text does what the ISA does not allow; the message names the instruction and the threads.",
     "race": "The simulator: two tasks access one place and nothing orders them.",
     "read-before-wait": "The simulator: a buffer is read while an asynchronous operation still writes it.",

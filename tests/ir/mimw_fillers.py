@@ -156,6 +156,7 @@ MIMW_FILLERS: dict[str, Any] = {
     ),
     "atomic.rmw": _rmw,
     "atomic.cas": _cas,
+    "memory.storage": lambda m: _op("memory.storage", 4096, m.random.choice(["", "shared(0, 2*distinct(1, 2))"])),
     "memory.local_slice": lambda m: _op("memory.local_slice", _buffer(m), _coords(m), (2, 8)),
     "memory.local_gather": lambda m: _op("memory.local_gather", _buffer(m), _indices(m), 0),
     "memory.local_scatter": lambda m: _op(

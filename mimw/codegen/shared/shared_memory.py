@@ -24,6 +24,11 @@ def memdesc(ctx: Lowering, value: Value) -> tuple[MemDescType, SharedLayout]:
     return t, t.layout or ctx.shared[value].layout or SharedLayout.row_major(t.shape)
 
 
+@lowers("memory.storage")
+def lower_storage(ctx: Lowering, op: Any) -> None:
+    """Nothing: its buffers have their places."""
+
+
 @lowers("memory.local_alloc")
 def lower_local_alloc(ctx: Lowering, op: Any) -> None:
     """A place in the CTA's shared memory; the source, if any, is stored there."""

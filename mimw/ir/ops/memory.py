@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from mimw.ir.core import Value
 from mimw.ir.opdef import Effect, Op, attr, attr_default, op, operand, optional, result, variadic
-from mimw.ir.types import I1, I32, DType, MemDescType, PointerType, TensorType, Type, element_of, like, shape_of
+from mimw.ir.overlap import Group, parse
+from mimw.ir.types import I1, I32, U8, DType, MemDescType, PointerType, TensorType, Type, element_of, like, shape_of
 
 
 @op("memory.ptr_add", layout="elementwise")
@@ -88,16 +89,47 @@ def memdesc_type(v: Value) -> MemDescType:
     return v.type
 
 
-@op("memory.local_alloc", effects=[Effect("shared", "write", "src")])
-class LocalAllocOp(Op):
-    """A buffer in shared memory of `type`; `src`, when given, is stored into it at once. `offset` is its byte offset (-1: not yet)."""
+@op("memory.storage", effects=[Effect("shared", "write")], layout="none")
+class StorageOp(Op):
+    """Shared memory that several buffers share: the `memory.local_alloc`s that name it as their storage, in order.
 
-    src: Value | None = optional()
-    type: MemDescType = attr()
+    `overlap` says how they lie in it (the text of a tree, `ir.overlap`; "": all at its start), `bytes` how large it is (0: as they need).
+    `total` is its size with paddings, `offset` its byte offset (-1: not yet).
+    """
+
+    bytes: int = attr_default(default=0)
+    overlap: str = attr_default(default="")
+    total: int = attr_default(default=0)
     offset: int = attr_default(default=-1)
     result: Value = result()
 
     def infer(self) -> list[Type]:
+        if self.overlap:
+            parse(self.overlap)
+        return [MemDescType((1,), U8)]
+
+
+@op("memory.local_alloc", effects=[Effect("shared", "write", "src")])
+class LocalAllocOp(Op):
+    """A buffer in shared memory of `type`; `src`, when given, is stored into it at once. `offset` is its byte offset (-1: not yet).
+
+    With a `storage` (a `memory.storage`, or another buffer, which it then lies upon) it shares the bytes of that, as `member` of it (a
+    buffer that others lie upon is number 0). `slot` is then the bytes
+    of one of its slots, whose distance is part of its layout, `total` those of the whole storage, when others lie upon it (0: not yet).
+    """
+
+    src: Value | None = optional()
+    type: MemDescType = attr()
+    offset: int = attr_default(default=-1)
+    member: int = attr_default(default=0)
+    slot: int = attr_default(default=0)
+    total: int = attr_default(default=0)
+    storage: Value | None = optional(default=None)
+    result: Value = result()
+
+    def infer(self) -> list[Type]:
+        if self.storage is not None:
+            memdesc_type(self.storage)
         if self.src is not None and (shape_of(self.src.type), element_of(self.src.type)) != (
             self.type.shape,
             self.type.dtype,
@@ -135,6 +167,29 @@ class LocalTransOp(Op):
         if tuple(t.shape[i] for i in self.order) != self.type.shape:
             raise ValueError(f"local_trans of {t} by {self.order} to {self.type}")
         return [self.type]
+
+
+def members_of(storage: Value) -> list[LocalAllocOp]:
+    """The buffers that share a storage, by number; first the one that is the storage itself, when it is a buffer."""
+    own = storage.defining_op
+    first = [own] if isinstance(own, LocalAllocOp) else []
+    users = [op for op in dict.fromkeys(storage.users) if isinstance(op, LocalAllocOp) and op.storage is storage]
+    return first + sorted(users, key=lambda op: op.member)
+
+
+def overlap_of(storage: Value) -> Group:
+    """How the members of a storage lie in it."""
+    own = storage.defining_op
+    if isinstance(own, StorageOp) and own.overlap:
+        return parse(own.overlap)
+    return Group(range(len(members_of(storage))))
+
+
+def storage_of(v: LocalAllocOp) -> Value | None:
+    """The storage that a buffer shares with others; its own value when others lie upon it, None when it is alone."""
+    if v.storage is not None:
+        return v.storage
+    return v.result if len(members_of(v.result)) > 1 else None
 
 
 def _bits(t: MemDescType) -> int:

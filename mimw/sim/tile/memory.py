@@ -5,9 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from mimw.ir.core import OpBase, Value
-from mimw.ir.ops.memory import LocalGatherOp, LocalReinterpretOp, LocalScatterOp, LocalSliceOp
-from mimw.ir.types import DType, MemDescType, PointerType, element_of
+from mimw.ir.ops.memory import (
+    LocalAllocOp,
+    LocalGatherOp,
+    LocalReinterpretOp,
+    LocalScatterOp,
+    LocalSliceOp,
+    StorageOp,
+    storage_of,
+)
+from mimw.ir.types import DType, PointerType, element_of
 from mimw.sim.errors import SimulationError
+from mimw.sim.tile import storage
 from mimw.sim.tile.machine import Machine
 from mimw.sim.tile.numerics import Array, numpy_dtype
 from mimw.sim.tile.registry import computes, executes
@@ -87,15 +96,25 @@ def warn_unwritten(m: Machine, op: OpBase, b: Buffer) -> None:
     m.warn(SimulationError("unwritten-read", text, op.loc, hint=hint, slot=str(b)))
 
 
+@executes("memory.storage")
+def _storage(m: Machine, op: StorageOp) -> None:
+    m.cta.allocations[op] = storage.allocate(op.result, op)
+
+
 @executes("memory.local_alloc")
-def _local_alloc(m: Machine, op: OpBase) -> None:
-    t = op.results[0].type
-    assert isinstance(t, MemDescType)
-    buffer = Buffer.new(t.shape, t.dtype, op.results[0].name, op)
-    m.cta.allocations[op] = buffer.alloc
-    if op.operands:
-        write(buffer, m.env[op.operands[0]], m.clock, op.loc)
-    m.env[op.results[0]] = buffer
+def _local_alloc(m: Machine, op: LocalAllocOp) -> None:
+    shared = storage_of(op)
+    if shared is None:
+        buffer = Buffer.new(op.type.shape, op.type.dtype, op.result.name, op)
+        m.cta.allocations[op] = buffer.alloc
+    else:
+        own = shared.defining_op
+        if own is op:
+            m.cta.allocations[op] = storage.allocate(shared, op)
+        buffer = storage.member(m.cta.allocations[own], shared, op)
+    if op.src is not None:
+        write(buffer, m.env[op.src], m.clock, op.loc)
+    m.env[op.result] = buffer
 
 
 @executes("memory.local_view")
@@ -153,7 +172,7 @@ def _local_scatter(m: Machine, op: LocalScatterOp) -> None:
     check_write(buffer, m.clock)
     places = _along(buffer, m.env[op.indices], op.axis)
     buffer.data[places] = m.env[op.src]
-    buffer.state()[places] = 1
+    buffer.state()[places] = buffer.tag
     touched(buffer, WRITE, m.clock, op.loc)
 
 

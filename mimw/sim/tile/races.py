@@ -125,6 +125,16 @@ class History:
         else:
             seen.reads[mark.who] = mark
 
+    def writers(self, b: Buffer) -> list[Note]:
+        """Where another buffer was last written over a view."""
+        key = _key(b)
+        marks = [
+            (seen.buffer, seen.write)
+            for other, seen in self._seen.items()
+            if seen.write is not None and seen.buffer.tag != b.tag and self._meet(key, b, other, seen.buffer)
+        ]
+        return [Note(f"{buffer} is written here by {mark.name}", mark.loc) for buffer, mark in marks[-2:]]
+
     def _meet(self, a_key: tuple[Any, ...], a: Buffer, b_key: tuple[Any, ...], b: Buffer) -> bool:
         if a_key == b_key:
             return True
@@ -136,7 +146,7 @@ class History:
 
 def _key(b: Buffer) -> tuple[Any, ...]:
     data = b.data
-    return data.__array_interface__["data"][0], data.shape, data.strides, data.itemsize
+    return data.__array_interface__["data"][0], data.shape, data.strides, data.itemsize, b.tag
 
 
 def _race(b: Buffer, kind: str, other: str, mark: Mark) -> SimulationError:

@@ -1,9 +1,9 @@
 """Shared memory: allocations, views of them, and who still uses them asynchronously.
 
-An allocation knows of each byte whether it was ever written, and keeps the *uses* under way: copies that still write a
-view, engines (tensor core, TMA) that still read one. A use ends when the program has waited for it, not when the engine
+An allocation knows of each byte whether it was ever written, and by which of the buffers that share it; and it keeps the *uses* under
+way: copies that still write a view, engines (tensor core, TMA) that still read one. A use ends when the program has waited for it, not when the engine
 happens to be done: so that touching a view too early is an error under every schedule that gets there. Reading what was
-never written gives poison, and a warning by whoever reads.
+never written gives poison, and a warning by whoever reads; what another buffer was written over is an error.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from mimw.diagnostics import Loc, Note
+from mimw.ir.overlap import Place
 from mimw.ir.shared_layout import SharedLayout
 from mimw.ir.types import DType
 from mimw.sim.errors import SimulationError
@@ -23,12 +24,14 @@ from mimw.sim.tile.races import READ, WRITE, Clock, History, Mark, other_side
 
 
 class Allocation:
-    """Bytes of one CTA's shared memory: `raw`, `state` (0: never written), `uses` under way and the `history` of those that are over.
+    """Bytes of one CTA's shared memory: `raw`, `state` (0: never written, else the `tag` of the buffer that was), `uses` under way and the
+    `history` of those that are over, `names` of the buffers by tag (empty: there is only one).
     `key` is what made it, alike in all CTAs."""
 
-    __slots__ = ("history", "key", "raw", "state", "uses")
+    __slots__ = ("history", "key", "names", "raw", "state", "uses")
 
     def __init__(self, shape: tuple[int, ...], d: DType, key: object) -> None:
+        self.names: dict[int, str] = {}
         self.raw: Array = np.ascontiguousarray(poison(shape, d)).reshape(-1).view(np.uint8)
         self.state: Array = np.zeros(len(self.raw), np.uint8)
         self.uses: list[Use] = []
@@ -37,14 +40,17 @@ class Allocation:
 
 
 class Buffer:
-    """A view of an allocation: `data` is an array over its bytes."""
+    """A view of an allocation: `data` is an array over its bytes. `tag` says which of the buffers that share the allocation it belongs to,
+    `place` where the slots of a ring lie when not in order."""
 
-    __slots__ = ("alloc", "data", "name")
+    __slots__ = ("alloc", "data", "name", "place", "tag")
 
-    def __init__(self, data: Array, alloc: Allocation, name: str) -> None:
+    def __init__(self, data: Array, alloc: Allocation, name: str, tag: int = 1, place: Place | None = None) -> None:
         self.data = data
         self.alloc = alloc
         self.name = name
+        self.tag = tag
+        self.place = place
 
     @staticmethod
     def new(shape: tuple[int, ...], d: DType, name: str, key: object = None) -> Buffer:
@@ -65,17 +71,20 @@ class Buffer:
 
     def moved(self, alloc: Allocation) -> Buffer:
         """The same view of another CTA's allocation."""
-        return Buffer(self._over(alloc.raw, self.data.dtype, False), alloc, self.name)
+        return Buffer(self._over(alloc.raw, self.data.dtype, False), alloc, self.name, self.tag, self.place)
 
     def slot(self, index: int) -> Buffer:
         """The view at `index` of the first dimension."""
-        if not 0 <= index < len(self.data):
-            raise SimulationError("slot-out-of-range", f"slot {index} of {self}, which has {len(self.data)}")
-        return Buffer(self.data[index, ...], self.alloc, f"{self.name}[{index}]" if self.name else "")
+        count = self.place.slots if self.place is not None else len(self.data)
+        if not 0 <= index < count:
+            raise SimulationError("slot-out-of-range", f"slot {index} of {self}, which has {count}")
+        name = f"{self.name}[{index}]" if self.name else ""
+        at = self.place.turn(index) if self.place is not None else index
+        return Buffer(self.data[at, ...], self.alloc, name, self.tag)
 
     def transposed(self, order: Sequence[int]) -> Buffer:
         """The view with permuted dimensions."""
-        return Buffer(self.data.transpose(order), self.alloc, self.name)
+        return Buffer(self.data.transpose(order), self.alloc, self.name, self.tag)
 
     def box(self, offsets: Sequence[int], shape: Sequence[int]) -> Buffer:
         """`shape` elements from `offsets`."""
@@ -86,7 +95,7 @@ class Buffer:
                     "slice-out-of-range", f"{list(shape)} elements from {list(offsets)} of {self}, which has {have}"
                 )
         part = tuple(slice(at, at + n) for at, n in zip(offsets, shape, strict=True))
-        return Buffer(self.data[(*part, ...)], self.alloc, self.name)
+        return Buffer(self.data[(*part, ...)], self.alloc, self.name, self.tag)
 
     def reinterpreted(self, shape: tuple[int, ...], d: DType, layout: SharedLayout | None, start: int) -> Buffer:
         """The view of the same bytes (row-major) as `shape` elements of `d`, `start` of them in; `layout` has plain strides."""
@@ -96,12 +105,12 @@ class Buffer:
             )
         flat = self.data.reshape(-1).view(numpy_dtype(d))[start:]
         if layout is None:
-            return Buffer(flat[: int(np.prod(shape))].reshape(shape), self.alloc, self.name)
+            return Buffer(flat[: int(np.prod(shape))].reshape(shape), self.alloc, self.name, self.tag)
         steps = [b[0] if b else s for b, s in zip(layout.bases, layout.strides, strict=True)]
         strides = [n * flat.itemsize for n in steps]
         # Not as_strided: it does not know float8_e5m2.
         strided: Array = np.ndarray(shape, flat.dtype, buffer=flat.view(np.uint8), strides=strides)
-        return Buffer(strided, self.alloc, self.name)
+        return Buffer(strided, self.alloc, self.name, self.tag)
 
     def overlaps(self, other: Buffer) -> bool:
         """Whether two views have a byte in common."""
@@ -203,8 +212,25 @@ def _under_way(code: str, text: str, b: Buffer, use: Use) -> SimulationError:
 def read(b: Buffer, clock: Clock, loc: Loc) -> tuple[Array, bool]:
     """A copy of a view's elements, and whether some were never written."""
     check_read(b, clock)
+    state = b.state()
+    if b.alloc.names:
+        check_own(b, state)
     touched(b, READ, clock, loc)
-    return b.data.copy(), not b.state().all()
+    return b.data.copy(), not state.all()
+
+
+def check_own(b: Buffer, state: Array) -> None:
+    """Raise when some bytes of the view, of which `state` is given, were last written as another buffer."""
+    foreign = state[(state != 0) & (state != b.tag)]
+    if not len(foreign):
+        return
+    other = b.alloc.names.get(int(foreign[0]), "another buffer")
+    raise SimulationError(
+        "overwritten",
+        f"{b} is read, but {other}, which shares its memory, was written over it",
+        notes=b.alloc.history.writers(b),
+        hint="write it again, or let the two lie apart (a distinct reuse_group, or memory of its own)",
+    )
 
 
 def write(b: Buffer, values: Array, clock: Clock, loc: Loc) -> None:
@@ -217,7 +243,7 @@ def write(b: Buffer, values: Array, clock: Clock, loc: Loc) -> None:
 def land(b: Buffer, values: Array) -> None:
     """Write a view, whoever uses it."""
     b.data[...] = values
-    b.state()[...] = 1
+    b.state()[...] = b.tag
 
 
 class InflightTile:

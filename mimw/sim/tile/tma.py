@@ -57,7 +57,7 @@ def flat(b: Buffer, size: int) -> Buffer:
         raise SimulationError(
             "bulk-size", f"a bulk copy of {size} bytes does not fit {b} of {b.data.nbytes} contiguous bytes"
         )
-    return Buffer(b.data.reshape(-1).view(np.uint8)[:size], b.alloc, b.name)
+    return Buffer(b.data.reshape(-1).view(np.uint8)[:size], b.alloc, b.name, b.tag)
 
 
 def start_store(m: Machine, op: OpBase, source: Buffer, write: Callable[[Array], None], what: str) -> None:
