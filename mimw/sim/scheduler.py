@@ -266,6 +266,9 @@ class Scheduler:
         if not self.order.interrupts and wait.ready():
             return
         start = agent.time
+        if self.watch is not None:  # what it did so far may wake others, now
+            self.now = start
+            self.settle()
         agent.wait = wait
         agent.woken = wait.ready()
         self._pass_on(agent)

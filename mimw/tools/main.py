@@ -11,7 +11,10 @@ from mimw.diagnostics import CompilationError, InternalError
 def main(argv: list[str] | None = None) -> int:
     """Run the command; the exit status: 0, 1 for a fault of the user's program, 2 for a wrong command line."""
     parser = _parser()
-    options = parser.parse_args(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    at = given.index("--") if given[:1] == ["sim"] and "--" in given else len(given)
+    options = parser.parse_args(given[:at])
+    options.arguments = given[at + 1 :]  # of the program that `sim` runs
     try:
         return _dispatch(options)
     except CompilationError as error:
@@ -44,7 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--num-warps", type=int, default=4)
     inspect.add_argument("--num-stages", type=int, default=3)
     inspect.add_argument("--color", choices=("auto", "always", "never"), default="auto")
-    sim = commands.add_parser("sim", help="run a program's launches in the tile simulator, and check them")
+    about = "run a program's launches in the tile simulator, and check them"
+    sim = commands.add_parser("sim", help=about, epilog="The program's own arguments follow --.")
     sim.add_argument(
         "program", metavar="FILE[:KERNEL]", help="a Python file that launches kernels on NumPy arrays; one of them"
     )
@@ -54,7 +58,10 @@ def _parser() -> argparse.ArgumentParser:
     sim.add_argument("--schedules", type=_positive, metavar="N", help="run each launch under N schedules (default: 1)")
     sim.add_argument("--seed", type=int, metavar="S", help="run each launch under the schedule of this seed only")
     sim.add_argument("--json", metavar="OUT", help="write what was found as JSON (- for stdout)")
-    sim.add_argument("arguments", nargs="*", metavar="ARG", help="the program's own arguments, after --")
+    sim.add_argument(
+        "--timeline", metavar="OUT", help="write when who did what, by a simple model: .json (Perfetto) or .svg"
+    )
+    sim.add_argument("--target", default="sm_90a", help="the machine that the timeline is of (default: sm_90a)")
     commands.add_parser("demo", help="a matrix product from Python source to PTX, checked in both simulators")
     return parser
 
@@ -85,11 +92,16 @@ def _dispatch(options: argparse.Namespace) -> int:
 
 
 def _sim(options: argparse.Namespace) -> int:
+    from mimw.target import get_target
     from mimw.tools.sim import Settings, sim
 
+    try:
+        target = get_target(options.target)
+    except ValueError as error:
+        raise CompilationError("inspect-target", str(error)) from None
     settings = Settings(options.program, options.arguments)
     settings.check, settings.schedules, settings.seed = options.check, options.schedules, options.seed
-    settings.json = options.json
+    settings.json, settings.timeline, settings.target = options.json, options.timeline, target.name
     return sim(settings)
 
 

@@ -23,10 +23,15 @@ from mimw.diagnostics import CompilationError
 from mimw.ir.core import Module
 from mimw.ir.rewriter import clone_function
 from mimw.sim.errors import SimulationError
-from mimw.sim.tile.check import Arguments, Checked, check_launch
+from mimw.sim.tile.check import Arguments, Checked, check_launch, time_launch
 from mimw.sim.tile.host import run_on_host, watched
 from mimw.sim.tile.interpreter import SimResult
+from mimw.sim.tile.speeds import SPEEDS
 from mimw.target import get_target
+from mimw.tools import timeline
+
+TIMED_CTAS = 4
+"""Of a launch, in a timeline."""
 
 SCHEDULES = 8
 """With --check, and nothing else said."""
@@ -35,7 +40,7 @@ SCHEDULES = 8
 class Settings:
     """What the command line asks for."""
 
-    __slots__ = ("arguments", "check", "json", "kernel", "path", "schedules", "seed", "timeline")
+    __slots__ = ("arguments", "check", "json", "kernel", "path", "schedules", "seed", "target", "timeline")
 
     def __init__(self, where: str, arguments: Sequence[str] = ()) -> None:
         self.path, self.kernel = _split(where)
@@ -45,6 +50,7 @@ class Settings:
         self.seed: int | None = None
         self.json: str | None = None
         self.timeline: str | None = None
+        self.target = "sm_90a"
 
     def seeds(self) -> list[int]:
         """The schedules that each launch runs under."""
@@ -79,6 +85,7 @@ class Watch:
         self.launches: list[Checked] = []
         self.others: dict[str, int] = {}
         self.raised: CompilationError | None = None
+        self.timed: list[timeline.Launch] = []
 
     def launch(self, module: Module, args: Arguments, grid: tuple[int, ...]) -> SimResult:
         """One launch: under every schedule, from the same arrays."""
@@ -88,12 +95,22 @@ class Watch:
             return run_on_host(module, args, grid)
         if self.settings.check:
             check_protocol(module)
+        if self.settings.timeline:
+            self._time(module, args, grid)
         seeds = self.settings.seeds()
         checked = check_launch(module, args, grid, seeds, watch_global=self.settings.check)
         self.launches.append(checked)
         if checked.fault is not None or checked.result is None:
             raise _GivenUpError
         return checked.result
+
+    def _time(self, module: Module, args: Arguments, grid: tuple[int, ...]) -> None:
+        """Add the launch to the timeline. One that fails is told of by the run that follows."""
+        try:
+            timed = time_launch(module, args, grid, SPEEDS[self.settings.target], TIMED_CTAS)
+        except SimulationError:
+            return
+        self.timed.append(timeline.Launch(module.function.name, timed))
 
     @property
     def findings(self) -> list[SimulationError]:
@@ -112,6 +129,8 @@ def check_protocol(module: Module) -> None:
 
 def sim(settings: Settings) -> int:
     """Run the program; the exit status: 0 when nothing is reported, else 1."""
+    if settings.timeline:  # before anything runs
+        timeline.check(settings.timeline)
     watch = Watch(settings)
     failed = False
     with _as_program(settings), watched(watch.launch):
@@ -126,9 +145,15 @@ def sim(settings: Settings) -> int:
         except Exception:
             traceback.print_exc()
             failed = True
+    if settings.kernel and not watch.launches and not failed:
+        others = ", ".join(watch.others) or "nothing on NumPy arrays"
+        text = f"the program does not launch a kernel {settings.kernel!r}"
+        watch.raised, failed = CompilationError("sim-kernel", text, hint=f"it launches {others}"), True
     _tell(watch)
     if settings.json:
         _write(settings.json, json.dumps(_as_json(watch), indent=1) + "\n")
+    if settings.timeline:
+        timeline.write(settings.timeline, watch.timed)
     return 1 if failed or watch.findings else 0
 
 
@@ -172,8 +197,6 @@ def _tell(watch: Watch) -> None:
     errors = sum(f.severity == "error" for f in watch.findings) + (watch.raised is not None)
     found = len(watch.findings) - sum(f.severity == "error" for f in watch.findings)
     out.write(f"\nmimw sim: {told}; {runs}: {errors} errors, {found} warnings\n")
-    if not watch.launches and watch.others:
-        out.write(f"the program launches {', '.join(watch.others)}\n")
     print(out.getvalue(), end="")
 
 

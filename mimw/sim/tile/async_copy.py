@@ -37,7 +37,7 @@ def _load(m: Machine, op: OpBase) -> None:
     assert ptr is not None and target is not None
     use = Use(m.env[target], WRITE, "an asynchronous copy", "a wait_group", op.loc, m.clock).begin()
     values = load_tile(m, op, ptr, mask, other)
-    m.in_flight.started.append(Copy(m.scheduler.post("cp.async", op.loc), use, values))
+    m.in_flight.started.append(Copy(m.scheduler.post("cp.async", op.loc, size=values.nbytes), use, values))
 
 
 @executes("async_copy.commit_group")

@@ -17,6 +17,8 @@ from mimw.sim.errors import SimulationError
 from mimw.sim.tile.host import HostArray, HostBlocks, HostScalar, as_array, run_on_host
 from mimw.sim.tile.interpreter import SimResult
 from mimw.sim.tile.numerics import Array
+from mimw.sim.tile.speeds import Speeds
+from mimw.sim.tile.timeline import Timeline
 
 Arguments = Sequence[HostArray | HostBlocks | HostScalar]
 
@@ -74,7 +76,7 @@ def check_launch(
     """Run a kernel under each seed; afterwards the arrays hold what the last run left. Without `to_the_end` the first fault ends it, without
     `watch_global` races for global memory are not looked for (which takes time and memory)."""
     checked = Checked(module.function.name, seeds)
-    arrays = [as_array(cast("HostArray", a)) for a in args if hasattr(a, "ptr") and not cast("HostArray", a).readonly]
+    arrays = _written(args)
     before = [a.copy() for a in arrays]
     results: list[list[Array]] = []
     checks = "all" if watch_global else "shared"
@@ -99,6 +101,23 @@ def check_launch(
             text = f"another result than under seed {seeds[0]}: the outcome depends on who comes first"
             checked.add(SimulationError("schedule-result", text, module.function.loc, severity="warning"), seed)
     return checked
+
+
+def time_launch(module: Module, args: Arguments, grid: tuple[int, ...], speeds: Speeds, ctas: int) -> Timeline:
+    """Run the first CTAs of a launch with times; the arrays get back what they held."""
+    arrays = _written(args)
+    before = [a.copy() for a in arrays]
+    timeline = Timeline(speeds, ctas)
+    with contextlib.redirect_stdout(io.StringIO()):
+        run_on_host(module, args, grid, timeline=timeline)
+    for a, old in zip(arrays, before, strict=True):
+        a[...] = old
+    return timeline
+
+
+def _written(args: Arguments) -> list[Array]:
+    """The arrays that a kernel may write."""
+    return [as_array(cast("HostArray", a)) for a in args if hasattr(a, "ptr") and not cast("HostArray", a).readonly]
 
 
 def _equal(arrays: list[Array], others: list[Array]) -> bool:

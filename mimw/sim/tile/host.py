@@ -14,6 +14,7 @@ from mimw.ir.types import DTYPES
 from mimw.sim.tile.descriptor import TensorDescriptor
 from mimw.sim.tile.interpreter import SimResult, run
 from mimw.sim.tile.numerics import Array, numpy_dtype
+from mimw.sim.tile.timeline import Timeline
 
 
 class HostArray(Protocol):
@@ -52,11 +53,11 @@ def run_on_host(
     names: Sequence[str] | None = None,
     cluster: tuple[int, ...] | None = None,
     checks: str = "shared",
-    trace: bool = False,
+    timeline: Timeline | None = None,
 ) -> SimResult:
     """Execute a kernel on host memory in place; `args` fit the kernel's arguments in order. See `run`."""
     values = [_value(a) for a in args]
-    return run(module, values, grid, seed=seed, names=names, cluster=cluster, checks=checks, trace=trace)
+    return run(module, values, grid, seed=seed, names=names, cluster=cluster, checks=checks, timeline=timeline)
 
 
 def launch_on_host(

@@ -15,8 +15,8 @@ import numpy as np
 from mimw.ir.core import Argument, Function, Module
 from mimw.ir.types import DType, PointerType, TensorDescType
 from mimw.sim.errors import SimulationError
-from mimw.sim.orders import of_seed
-from mimw.sim.scheduler import Event, Scheduler
+from mimw.sim.orders import Timed, of_seed
+from mimw.sim.scheduler import Scheduler
 from mimw.sim.tile import (
     arith,
     async_copy,
@@ -39,6 +39,7 @@ from mimw.sim.tile.global_races import GlobalRaces
 from mimw.sim.tile.machine import Machine
 from mimw.sim.tile.numerics import Array, numpy_dtype, to_float
 from mimw.sim.tile.races import Known
+from mimw.sim.tile.timeline import Timeline
 
 FAMILIES = (arith, async_copy, atomic, barrier, cluster, control, debug, math, memory, mma, task, tensor)
 
@@ -48,15 +49,13 @@ _Dim3 = tuple[int, int, int]
 
 
 class SimResult:
-    """What a run leaves besides the arrays: lines of `device_print`, `findings` (warnings, as the errors that they are not), and, when
-    asked for, `trace`: who did what when."""
+    """What a run leaves besides the arrays: lines of `device_print`, and `findings` (warnings, as the errors that they are not)."""
 
-    __slots__ = ("findings", "printed", "trace")
+    __slots__ = ("findings", "printed")
 
-    def __init__(self, printed: list[str], findings: list[SimulationError], trace: list[Event] | None = None) -> None:
+    def __init__(self, printed: list[str], findings: list[SimulationError]) -> None:
         self.printed = printed
         self.findings = findings
-        self.trace = trace
 
     @property
     def warnings(self) -> list[str]:
@@ -76,7 +75,7 @@ def run(
     names: Sequence[str] | None = None,
     cluster: tuple[int, ...] | None = None,
     checks: str = "shared",
-    trace: bool = False,
+    timeline: Timeline | None = None,
 ) -> SimResult:
     """Execute a kernel for every CTA of `grid` (up to three sizes), writing the arrays in place.
 
@@ -88,6 +87,8 @@ def run(
 
     `checks` says what is watched beside what ends every run: "shared" (waits and races for shared memory), "all" (races for global
     memory too), "none" (wrong orders show in the results, as on hardware).
+
+    A `timeline` is filled with times; the schedule is then its own, and only its first CTAs are run.
 
     Raises `SimulationError` where the program goes wrong, TypeError when the arguments do not fit.
     """
@@ -104,17 +105,17 @@ def run(
     shape = _dim3(cluster or fn.options.get("ctas_per_cga") or (1,))
     if any(g % c for g, c in zip(size, shape, strict=True)):
         raise TypeError(f"a grid of {size} cannot be cut into clusters of {shape}")
-    runner = _Runner(fn, space, size, shape, values, seed, checks, trace)
+    runner = _Runner(fn, space, size, shape, values, seed, checks, timeline)
     with np.errstate(all="ignore"):
         runner.run()
-    return SimResult(runner.printed, runner.findings, runner.trace)
+    return SimResult(runner.printed, runner.findings)
 
 
 class _Runner:
     """One run: cuts the grid into groups of CTAs that run together, and runs group after group."""
 
     __slots__ = (
-        "cluster", "findings", "fn", "grid", "memory", "order", "printed", "races", "seed", "trace", "values", "watch",
+        "cluster", "findings", "fn", "grid", "memory", "order", "printed", "races", "seed", "timeline", "values", "watch",
     )  # fmt: skip
 
     def __init__(
@@ -126,7 +127,7 @@ class _Runner:
         values: list[Any],
         seed: int,
         checks: str,
-        trace: bool,
+        timeline: Timeline | None,
     ) -> None:
         self.fn = fn
         self.memory = memory
@@ -139,7 +140,7 @@ class _Runner:
         self.order: Known = {}
         self.watch = checks != "none"
         self.races = GlobalRaces() if checks == "all" else None
-        self.trace: list[Event] | None = [] if trace else None
+        self.timeline = timeline
 
     def run(self) -> None:
         """Run all."""
@@ -148,10 +149,13 @@ class _Runner:
         corners = [(x, y, z) for z in range(0, gz, cz) for y in range(0, gy, cy) for x in range(0, gx, cx)]
         together = max(1, _TOGETHER // (cx * cy * cz)) if polls(self.fn) else 1
         for i in range(0, len(corners), together):
+            if self.timeline is not None and i * cx * cy * cz >= self.timeline.ctas:
+                break
             self._group(corners[i : i + together], self.seed * 1_000_003 + i if self.seed else 0)
 
     def _group(self, corners: list[_Dim3], seed: int) -> None:
-        scheduler = Scheduler(of_seed(seed), lambda agents: report(self.fn, agents))
+        order = of_seed(seed) if self.timeline is None else Timed()
+        scheduler = Scheduler(order, lambda agents: report(self.fn, agents), self.timeline)
         machines = [m for corner in corners for m in self._cluster(corner, scheduler)]
         first, *others = machines
         for m in others:
@@ -174,7 +178,9 @@ class _Runner:
         for rank, pid in enumerate(places):
             cta = Cta(pid, rank, cluster)
             cluster.ctas.append(cta)
-            m = Machine(self.fn, self.memory, self.grid, cta, self.printed, self.findings, self.watch, self.races)
+            m = Machine(
+                self.fn, self.memory, self.grid, cta, self.printed, self.findings, self.watch, self.races, self.timeline
+            )
             m.env = dict(zip(self.fn.block.args, self.values, strict=True))
             machines.append(m)
         return machines

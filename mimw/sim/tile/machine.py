@@ -24,6 +24,7 @@ from mimw.sim.tile.in_flight import InFlight
 from mimw.sim.tile.numerics import Array, numpy_dtype
 from mimw.sim.tile.races import Clock
 from mimw.sim.tile.registry import COMPUTES, EXECUTES
+from mimw.sim.tile.timeline import Timeline
 
 YIELD, BREAK, CONTINUE, RETURN = "yield", "break", "continue", "return"
 
@@ -59,7 +60,8 @@ class Machine:
     """The state of one task of one CTA; what is collected over all of them is shared.
 
     `task` is the task's name ("" where there are no tasks), `num_warps` its warps, `replica` its replica index,
-    `in_flight` what it has started and not waited for, `clock` what it knows of others. `races`, where global memory is watched.
+    `in_flight` what it has started and not waited for, `clock` what it knows of others. `races`, where global memory is watched;
+    `timeline`, where time is kept.
     """
 
     __slots__ = (
@@ -78,6 +80,7 @@ class Machine:
         "replica",
         "scheduler",
         "task",
+        "timeline",
         "warnings",
         "wrapped",
     )
@@ -92,6 +95,7 @@ class Machine:
         warnings: list[SimulationError],
         watch: bool = True,
         races: GlobalRaces | None = None,
+        timeline: Timeline | None = None,
     ) -> None:
         self.function = function
         self.memory = memory
@@ -106,6 +110,7 @@ class Machine:
         self.printed = printed
         self.warnings = warnings
         self.races = races
+        self.timeline = timeline
         self.task = ""
         self.num_warps = function.num_warps
         self.replica = 0
@@ -115,6 +120,7 @@ class Machine:
         """The machine of a task that sees the values of this one."""
         m = Machine(self.function, self.memory, self.grid, self.cta, self.printed, self.warnings)
         m.races = self.races
+        m.timeline = self.timeline
         m.env = dict(self.env)
         m.wrapped = dict(self.wrapped)
         m.task = task
@@ -148,20 +154,24 @@ class Machine:
 
     def run_block(self, block: Block) -> Exit:
         """Run a block up to its terminator."""
-        env = self.env
+        env, timeline = self.env, self.timeline
         op: OpBase | None = None
         try:
             for op in block.ops:
+                if timeline is not None:
+                    timeline.before(self, op)
                 compute = COMPUTES.get(op.spec.name)
                 if compute is not None:
                     out = compute(op, *[env[v] for v in op.operands])
                     self._bind_results(op, out)
                     if self.wrapped or op.spec.name in _WRAPPING:
                         self._follow_wraps(op, compute)
-                    continue
-                exit = EXECUTES[op.spec.name](self, op)
-                if exit is not None:
-                    return exit
+                else:
+                    exit = EXECUTES[op.spec.name](self, op)
+                    if exit is not None:
+                        return exit
+                if timeline is not None:
+                    timeline.after(self, op)
         except SimulationError as e:
             if e.loc is None and op is not None:
                 e.loc = op.loc

@@ -19,6 +19,7 @@ from mimw.sim.tile.memory import read_buffer
 from mimw.sim.tile.numerics import Array, numpy_dtype, round_tf32, to_float
 from mimw.sim.tile.registry import executes
 from mimw.sim.tile.shared_memory import READ, Buffer, InflightTile, Use
+from mimw.sim.tile.speeds import multiplications
 
 
 def operand_dtype(v: Value) -> DType:
@@ -70,7 +71,7 @@ def _async_dot(m: Machine, op: AsyncDotOp) -> None:
     buffers = [m.env[v] for v in (op.a, op.b) if isinstance(m.env[v], Buffer)]
     uses = [Use(b, READ, "an asynchronous dot", "an async_dot_wait", op.loc, m.clock).begin() for b in buffers]
     products = m.in_flight.products
-    job = m.scheduler.post("product", op.loc, after=products[-1].job if products else None)
+    job = m.scheduler.post("product", op.loc, after=products[-1].job if products else None, size=multiplications(op))
     products.append(Product(job, uses))
 
 

@@ -45,7 +45,7 @@ def start_load(
                 e.iteration = trips
                 raise
 
-    m.scheduler.post(what, op.loc, finish)
+    m.scheduler.post(what, op.loc, finish, size=size)
     m.scheduler.pause()
 
 
@@ -70,7 +70,7 @@ def start_store(m: Machine, op: OpBase, source: Buffer, write: Callable[[Array],
         m.scheduler.progress += 1
         write(values)
 
-    read = m.scheduler.post(f"{what} (read)", op.loc)
-    written = m.scheduler.post(f"{what} (write)", op.loc, finish, read)
+    read = m.scheduler.post(f"{what} (read)", op.loc, size=source.data.nbytes)
+    written = m.scheduler.post(f"{what} (write)", op.loc, finish, read, source.data.nbytes)
     m.in_flight.stores.append(Store(read, written, use))
     m.scheduler.pause()
