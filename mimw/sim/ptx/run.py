@@ -30,7 +30,7 @@ from mimw.sim.ptx.sanitizer import Sanitizer
 from mimw.sim.ptx.scheduler import Scheduler
 from mimw.sim.ptx.sim import Sim
 from mimw.sim.ptx.specials import Dim, Geometry, cluster_shape, special_registers
-from mimw.sim.ptx.state import DEAD, Machine, bits_of
+from mimw.sim.ptx.state import CLOCK, DEAD, Machine, bits_of
 from mimw.sim.ptx.tensor_map import decode, is_map
 
 KernelArg = int | float | bytes | Array | tuple[Array, int]
@@ -117,6 +117,7 @@ class _Launch:
         self.params: dict[str, bytes] = {}
         self.races = races
         self.local_bytes = 0
+        self.clock: Array = np.ones((1, 1), np.uint64)
         self._variables(module)
 
     # -- symbols and arguments -----------------------------------------------------------------------------------
@@ -205,6 +206,7 @@ class _Launch:
             s = self._prepare(count, first, threads, granule)
             scheduler = Scheduler(s, Program(s), seed, max_steps)
             scheduler.run()
+            self.clock = s.m.specials[CLOCK]
             report.steps += scheduler.steps
             report.warp_instructions += scheduler.warp_instructions
             report.fences += s.fences
@@ -221,6 +223,7 @@ class _Launch:
         m = Machine(self.fn, ctas, threads, self.geometry.cluster_size)
         m.symbols, m.shared_symbols = self.symbols, self.shared_symbols
         m.specials = special_registers(m, self.geometry, first, self.static_end - SHARED_START, self.dynamic)
+        m.specials[CLOCK] = self.clock
         mem = Memory(m, self.world, self.static_end - SHARED_START + self.dynamic, self.local_bytes)
         san = None
         if self.races and mem.shared_end > SHARED_START:
