@@ -27,6 +27,7 @@ from mimw.diagnostics import LaunchError, Loc
 from mimw.runtime import driver_api
 from mimw.runtime.convention import KernelMetadata
 from mimw.runtime.driver_api import DriverError
+from mimw.runtime.launch_errors import caller_loc
 
 RECORD = 48
 MAX_RECORDS = 4096
@@ -123,8 +124,8 @@ def _barrier_at(table: dict[str, Any], offset: int) -> tuple[str, int | None]:
 
 
 class KernelHang(LaunchError):
-    """A kernel did not end: waits in it never came to an end. `records` has one `HangRecord` for each warp that waited (4096 at most), `total`
-    counts them all. `lost`: the kernel had to be stopped, and the CUDA context with it, so that the process must be restarted."""
+    """Waits of a kernel gave up: it would never have ended. `records` has one `HangRecord` for each warp that waited (4096 at most), `total` counts
+    them all. `lost`: the kernel did not end even so, or had to be stopped, so that the process cannot use the device any more."""
 
     def __init__(self, message: str, loc: Loc, records: list[HangRecord], total: int, lost: bool, hint: str) -> None:
         super().__init__("kernel-hang", message, loc, hint=hint)
@@ -136,10 +137,11 @@ class KernelHang(LaunchError):
 # --------------------------------------------------------------------------------------------------------------------- the message
 
 
-def explain(
-    head: str, table: dict[str, Any], records: list[HangRecord], total: int, lost: bool, loc: Loc
-) -> KernelHang:
-    """The error: who waited where, in rows of equal waits, each with its line; then who completes what was waited for."""
+def explain(head: str, table: dict[str, Any], records: list[HangRecord], total: int, lost: str, loc: Loc) -> KernelHang:
+    """The error: who waited where, in rows of equal waits, each with its line; then who completes what was waited for.
+
+    `head` names the launch, `lost` says what became of the kernel if it did not end ("": it did).
+    """
     shown = [r for r in records if not r.after] or records
     groups: dict[tuple[Any, ...], list[HangRecord]] = {}
     for r in shown:
@@ -155,10 +157,8 @@ def explain(
         lines.append(f"  ({_count(later, 'warp')} came to a wait after that and passed through)")
     lines += _completers(table, shown)
     if lost:
-        lines.append(
-            "the kernel did not end by itself and had to be stopped: the CUDA context is lost, restart the process"
-        )
-    return KernelHang("\n".join(lines), loc, records, total, lost, _hint(table, shown))
+        lines.append(f"  {lost}: restart the process")
+    return KernelHang("\n".join(lines), loc, records, total, bool(lost), _hint(shown))
 
 
 def _row(rows: list[HangRecord]) -> list[str]:
@@ -205,16 +205,17 @@ def _ranges(numbers: list[int]) -> str:
 
 
 def _completers(table: dict[str, Any], shown: list[HangRecord]) -> list[str]:
-    """For every mbarrier that somebody waited for: what its phases need, and the lines that bring it."""
+    """For every barrier that somebody waited for: what its phases need, and the lines that bring it."""
     out: list[str] = []
-    waited = {r.barrier for r in shown if r.kind == "mbarrier"}
+    waited = {r.barrier for r in shown}
     for row in table["barriers"]:
         if row["name"] not in waited:
             continue
-        need = _count(row["arrivals"], "arrival")
-        out.append(
-            f"  a phase of {row['name']} (line {row['line']}) takes {need}, and the bytes expected; they come from:"
-        )
+        if row["line"]:
+            need = f"a phase of {row['name']} (line {row['line']}) takes {_count(row['arrivals'], 'arrival')} and the bytes expected"
+        else:
+            need = f"{row['name']} takes {row['arrivals']} threads"
+        out.append(f"  {need}; they come from:")
         for by in row["by"]:
             who = f" in task {by['task']}" if by["task"] else ""
             out.append(f"    {by['file']}:{by['line']}: {by['what']}{who}")
@@ -223,7 +224,7 @@ def _completers(table: dict[str, Any], shown: list[HangRecord]) -> list[str]:
     return out
 
 
-def _hint(table: dict[str, Any], shown: list[HangRecord]) -> str:
+def _hint(shown: list[HangRecord]) -> str:
     kinds = {r.kind for r in shown}
     if kinds == {"cluster"}:
         return "look for the CTA of the cluster that took another branch, or waits for something else"
@@ -300,12 +301,8 @@ class Watch:
         with driver_api.current(device):
             capturing = driver_api.call("cuStreamIsCapturing", driver_api.stream_handle(stream))
         if int(capturing):
-            raise DriverError(
-                900,
-                "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
-                "the launch waits for the kernel's end (hang_timeout, debug)",
-                "capture",
-            )
+            text = f"kernel {meta.name!r}: its launch waits for its end (hang_timeout or debug), which a stream that is captured cannot"
+            raise LaunchError("launch-option", text, caller_loc(), hint="switch that off for graphs: hang_timeout=0")
         self.memory = _take(device)
         self.arguments = [self.memory.records, self.memory.state]
 
@@ -314,25 +311,27 @@ class Watch:
         memory = self.memory
         try:
             ended = self._wait(stream)
-        except DriverError:
+        except DriverError as error:
             if memory.told():
-                raise self._error(head, loc, lost=True) from None
+                raise self._error(
+                    head, loc, f"the kernel had to be stopped ({error.name}), which ends the CUDA context"
+                ) from None
             raise
         if not ended:
-            raise self._error(head, loc, lost=True)
+            raise self._error(head, loc, "the kernel does not end even so, and keeps the device busy")
         if not memory.told():
             self._give_back()
             return
-        error = self._error(head, loc, lost=False)
+        found = self._error(head, loc, "")
         memory.clear()
         self._give_back()
-        raise error
+        raise found
 
     def _give_back(self) -> None:
         with _lock:
             _free[self.device].append(self.memory)
 
-    def _error(self, head: str, loc: Loc, lost: bool) -> KernelHang:
+    def _error(self, head: str, loc: Loc, lost: str) -> KernelHang:
         first, total = (0, 0) if lost else self.memory.read_state()
         raw = ctypes.string_at(self.memory.host, RECORD * MAX_RECORDS)
         records = unpack_records(self.table, raw, first)

@@ -142,8 +142,21 @@ def table(build: HangBuild, function: Function) -> dict[str, Any]:
             row["by"].append(
                 {"what": spelled + amount, "task": build.task_of(op), "file": op.loc.file, "line": op.loc.line}
             )
-    named = [_row(f"named barrier {number}", at, 0, count, 0) for (number, count), at in build.named.items()]
-    return {"timeout": build.timeout, "grace": GRACE, "sites": build.sites, "barriers": [*rows.values(), *named]}
+    barriers = [*rows.values(), *_named_rows(build, function)]
+    return {"timeout": build.timeout, "grace": GRACE, "sites": build.sites, "barriers": barriers}
+
+
+def _named_rows(build: HangBuild, function: Function) -> list[dict[str, Any]]:
+    """Named barriers: those who wait or arrive with the same count, at that number or at one that is known at run time only."""
+    rows = {key: _row(f"named barrier {key[0]}", at, 0, key[1], 0) for key, at in build.named.items()}
+    for op in function.walk():
+        if isinstance(op, (NamedWaitOp, NamedArriveOp)):
+            what = f"{op.name.replace('.', '_').replace('barrier_named', 'named_barrier')} by {32 * build.tasks.warps_of(op)} threads"
+            entry = {"what": what, "task": build.task_of(op), "file": op.loc.file, "line": op.loc.line}
+            for (number, count), row in rows.items():
+                if count == op.count and (op.id is not None or number == op.number):
+                    row["by"].append(entry)
+    return list(rows.values())
 
 
 def _row(name: str, offset: int, count: int, arrivals: int, line: int) -> dict[str, Any]:

@@ -1,0 +1,190 @@
+"""Kernels that hang when the number at `flag` is 0 and end when it is 1; compile-time checks cannot know which.
+
+`CASES` says of each what the report must name. The line is the one with the case's name in a comment ``# hangs: NAME``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+
+import mimw
+import mimw.language as ml
+
+
+@mimw.kernel
+def never_arrived(out, flag):
+    good = ml.load(flag)
+    full = ml.alloc_barriers(2, 1)
+    with ml.async_tasks():
+        with ml.async_task("default"):
+            ml.barrier_wait(full[1], 0)  # hangs: never_arrived
+            ml.store(out + ml.arange(0, 128), 1)
+        with ml.async_task(num_warps=1, name="producer"):
+            if good == 1:
+                ml.barrier_arrive(full[1])
+
+
+@mimw.kernel
+def wrong_phase(out, flag):
+    good = ml.load(flag)
+    full = ml.alloc_barriers(1, 1)
+    with ml.async_tasks():
+        with ml.async_task("default"):
+            ml.barrier_wait(full[0], 0)
+            ml.barrier_wait(full[0], 1 - good)  # hangs: wrong_phase
+            ml.store(out + ml.arange(0, 128), 1)
+        with ml.async_task(num_warps=1, name="producer"):
+            ml.barrier_arrive(full[0])
+
+
+@mimw.kernel
+def too_many_bytes(out, src, flag):
+    good = ml.load(flag)
+    buffer = ml.local_alloc((128,), ml.int32, 2)
+    full = ml.alloc_barriers(1, 1)
+    with ml.async_tasks():
+        with ml.async_task("default"):
+            ml.barrier_expect_bytes(full[0], 1024)
+            ml.async_load(src, buffer[0], bulk=True, bulk_size=512, barrier=full[0])
+            if good == 1:
+                ml.async_load(src, buffer[1], bulk=True, bulk_size=512, barrier=full[0])
+        with ml.async_task(num_warps=4, name="consumer"):
+            ml.barrier_wait(full[0], 0)  # hangs: too_many_bytes
+            ml.store(out + ml.arange(0, 128), ml.local_load(buffer[0]))
+
+
+@mimw.kernel
+def named_count(out, flag):
+    good = ml.load(flag)
+    with ml.async_tasks():
+        with ml.async_task("default"):
+            ml.named_barrier_wait(9, 384)  # hangs: named_count
+            ml.store(out + ml.arange(0, 128), 1)
+        with ml.async_task(num_warps=4, name="other"):
+            ml.named_barrier_arrive(9, 384)
+        with ml.async_task(num_warps=4, name="third"):
+            if good == 1:
+                ml.named_barrier_arrive(9, 384)
+
+
+@mimw.kernel
+def cycle(out, flag):
+    good = ml.load(flag)
+    x, y = ml.alloc_barriers(1, 1), ml.alloc_barriers(1, 1)
+    with ml.async_tasks():
+        with ml.async_task("default"):
+            if good == 1:
+                ml.barrier_arrive(x[0])
+            ml.barrier_wait(y[0], 0)  # hangs: cycle
+            if good == 0:
+                ml.barrier_arrive(x[0])
+            ml.store(out + ml.arange(0, 128), 1)
+        with ml.async_task(num_warps=4, name="other"):
+            ml.barrier_wait(x[0], 0)
+            ml.barrier_arrive(y[0])
+
+
+@mimw.kernel
+def arrive_count(out, flag):
+    good = ml.load(flag)
+    full = ml.alloc_barriers(3, 2)
+    with ml.async_tasks():
+        with ml.async_task("default"):
+            for i in range(3):
+                ml.barrier_wait(full[i], 0)  # hangs: arrive_count
+            ml.store(out + ml.arange(0, 128), 1)
+        with ml.async_task(num_warps=2, name="one"):
+            for i in range(3):
+                ml.barrier_arrive(full[i])
+        with ml.async_task(num_warps=1, name="two"):
+            for i in range(3):
+                if (good == 1) | (i != 2):
+                    ml.barrier_arrive(full[i])
+
+
+@mimw.kernel
+def cluster(out, flag):
+    good = ml.load(flag)
+    full = ml.alloc_barriers(1, 1)
+    rank = ml.cluster_cta_rank()
+    if rank == 1:
+        ml.barrier_wait(full[0], 0)  # hangs: cluster
+    elif good == 1:
+        ml.barrier_arrive(full[0], 1, remote_cta_rank=1)
+    ml.cluster_barrier()
+    ml.store(out + ml.arange(0, 128), 1)
+
+
+@mimw.kernel
+def endless(out, flag):
+    """Its loop only ends with the message of a task that does not come to send it: such a kernel must be stopped."""
+    good = ml.load(flag)
+    slot = ml.local_alloc((128,), ml.int32, 1)
+    full = ml.alloc_barriers(1, 1)
+    with ml.async_tasks():
+        with ml.async_task("default"):
+            more = good == 0
+            trips = 0
+            while more:
+                ml.barrier_wait(full[0], 0)  # hangs: endless
+                trips += 1
+                more = (trips > 0) & (good == 0)
+            ml.store(out + ml.arange(0, 128), 1)
+        with ml.async_task(num_warps=4, name="other"):
+            if good == 1:
+                ml.local_store(slot[0], ml.arange(0, 128))
+                ml.barrier_arrive(full[0])
+
+
+class Case:
+    """One kernel: its grid, launch options, whether it takes a source array, and what a report says: task, barrier, slot, waiting warps."""
+
+    def __init__(
+        self,
+        kernel: Any,
+        grid: int,
+        task: str,
+        barrier: str,
+        slot: int | None,
+        warps: int,
+        first_warp: int = 0,
+        **options: Any,
+    ) -> None:
+        self.kernel, self.grid, self.task, self.barrier, self.slot, self.warps = (
+            kernel,
+            grid,
+            task,
+            barrier,
+            slot,
+            warps,
+        )
+        self.first_warp = first_warp
+        self.options = options
+        self.name: str = kernel.name
+
+    def line(self) -> int:
+        """Where it hangs, in this file."""
+        text = inspect.getsource(inspect.getmodule(Case)).splitlines()  # type: ignore[arg-type]
+        return next(i for i, row in enumerate(text, 1) if row.endswith(f"# hangs: {self.name}"))
+
+    def arrays(self) -> list[np.ndarray[Any, Any]]:
+        """The array arguments, `out` first."""
+        source = [np.ones(128, np.int32)] if self.name == "too_many_bytes" else []
+        return [np.zeros(128, np.int32), *source]
+
+
+CASES = {
+    case.name: case
+    for case in (
+        Case(never_arrived, 3, "default", "full", 1, 4),
+        Case(wrong_phase, 3, "default", "full", 0, 4),
+        Case(too_many_bytes, 2, "consumer", "full", 0, 4, 4),
+        Case(named_count, 2, "default", "named barrier 9", None, 4),
+        Case(cycle, 2, "default", "y", 0, 4),
+        Case(arrive_count, 2, "default", "full", 2, 4),
+        Case(cluster, 4, "", "full", 0, 4, ctas_per_cga=(2, 1, 1)),
+    )
+}
