@@ -14,6 +14,7 @@ from mimw.codegen.lane import (
     COMPARE,
     CTA,
     FOLD,
+    LANE,
     Lane,
     Tile,
     bits_of,
@@ -32,8 +33,11 @@ class LaneBuilder(ABC):
     """The primitive operations, with folding and value numbering; instructions go to the end of `block`, each at `loc`.
 
     Inside a task, `first_warp` and `task_warps` are its warps: thread and warp indices count from there, and `barrier` joins its threads
-    only, at the hardware's barrier `sync_id`. `task_warps` 0 means that there are no tasks.
+    only, at the hardware's barrier `sync_id`. `task_warps` 0 means that there are no tasks. `branches_diverge`: whether the lanes of a
+    warp may branch differently; where not, loops on a lane's value go on while `any_lane` does.
     """
+
+    branches_diverge = True
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -406,5 +410,13 @@ class LaneBuilder(ABC):
         """The elements of a u32 lane that `word_lane` made."""
 
     @abstractmethod
-    def parameter(self, dtype: Element) -> Reg:
-        """A fresh register for a block parameter."""
+    def parameter(self, dtype: Element, uniform: int = LANE) -> Reg:
+        """A fresh register for a block parameter whose value has that uniformity."""
+
+    @abstractmethod
+    def jump_argument(self, lane: Lane, parameter: Reg) -> Reg | Imm:
+        """A lane as the argument of a jump that gives it to `parameter`."""
+
+    @abstractmethod
+    def any_lane(self, cond: Lane) -> Lane:
+        """Whether an i1 is true in any lane, one in the warp; targets whose branches diverge give it back."""

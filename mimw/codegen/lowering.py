@@ -11,7 +11,7 @@ import linecache
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from mimw.codegen.lane import CTA, Lane, Tile
+from mimw.codegen.lane import CTA, LANE, Lane, Tile
 from mimw.codegen.lane_builder import LaneBuilder
 from mimw.codegen.machine import Block, Edge, Imm, Reg, Terminator
 from mimw.diagnostics import CompilationError, InternalError, Loc
@@ -132,6 +132,8 @@ class Lowering:
         self.returns: list[Frame] = []
         self.live = True
         self.num_warps = function.num_warps
+        self.warp_size = target.warp_size
+        self.warp_bits = target.warp_size.bit_length() - 1
         self.leader: Lane | None = None
         self.maps: Lane | None = None
         self.hang: Any = None
@@ -212,7 +214,7 @@ class Lowering:
         hint, b.hint = b.hint, "t"
         tid = b.thread_id()
         tid = Lane(U32, tid.reg, uniform=tid.uniform)
-        whole = 32 * self.num_warps - 1
+        whole = self.warp_size * self.num_warps - 1
         diagonals: dict[int, int] = {}
         for bit, value in enumerate(bases):
             rest = value
@@ -287,14 +289,18 @@ class Lowering:
 
     def is_thread(self, lane_mask: int, warp_mask: int) -> Lane | None:
         """i1: the masked bits of the thread index are zero; None when the masks are empty."""
-        mask = lane_mask | warp_mask << 5
+        mask = lane_mask | warp_mask << self.warp_bits
         if not mask:
             return None
         b = self.b
         tid = b.thread_id()
-        if mask == 32 * self.num_warps - 1:
+        if mask == self.warp_size * self.num_warps - 1:
             return b.compare("eq", tid, b.const(I32, 0))
         return b.compare("eq", b.bit_and(tid, mask), b.const(I32, 0))
+
+    def first_thread(self) -> Lane | None:
+        """i1: this is the first thread of the task (without tasks: of the CTA)."""
+        return self.is_thread(self.warp_size - 1, self.num_warps - 1)
 
     # -------------------------------------------------------------------------------------------------- control flow
 
@@ -314,6 +320,12 @@ class Lowering:
         if cond.reg is None:
             edge = yes if cond.off else no
             self.b.block.term = Terminator([edge], loc=self.b.loc)
+        elif cond.uniform == LANE and not self.b.branches_diverge:
+            raise CompilationError(
+                "unsupported",
+                f"lanes of a warp would branch differently, which {self.target.name} code does not do",
+                self.b.loc,
+            )
         else:
             self.b.block.term = Terminator([yes, no], self.b.register(cond), cond.uniform == CTA, self.b.loc)
         self.live = False

@@ -670,8 +670,22 @@ class PtxBuilder(LaneBuilder):
         self.comment(text)
         self.emit("trap", [], 0, guard)
 
-    def parameter(self, dtype: Element) -> Reg:
+    def parameter(self, dtype: Element, uniform: int = LANE) -> Reg:
+        del uniform
         return Reg(register_class(dtype), self.hint)
+
+    def jump_argument(self, lane: Lane, parameter: Reg) -> Reg | Imm:
+        del parameter
+        if lane.reg is not None:
+            return self.register(lane)
+        if lane.dtype is I1:
+            return Imm(-lane.off)
+        if isinstance(lane.dtype, DType) and lane.dtype.kind == "float" and lane.dtype.bits >= 32:
+            return Imm(lane.off, lane.dtype.name)
+        return Imm(lane.off)
+
+    def any_lane(self, cond: Lane) -> Lane:
+        return cond
 
 
 def _vec(regs: Sequence[Reg | Imm]) -> Operand:

@@ -20,7 +20,6 @@ from mimw.ir.types import (
     U32,
     U64,
     BarrierType,
-    DType,
     InflightType,
     MemDescType,
     TensorDescType,
@@ -80,7 +79,7 @@ def _slot(ctx: Lowering, t: Type, name: str, like: Tile | None) -> Slot:
     b.hint = name or b.hint
     if isinstance(t, (MemDescType, BarrierType, TensorDescType)):
         word = U64 if isinstance(t, TensorDescType) else U32
-        reg = b.parameter(word)
+        reg = b.parameter(word, CTA)
         return Slot(t, [reg], [Lane(word, reg, uniform=CTA)], None)
     tile = t.tensor if isinstance(t, InflightType) else t
     dtype = element_of(tile)
@@ -92,7 +91,7 @@ def _slot(ctx: Lowering, t: Type, name: str, like: Tile | None) -> Slot:
     if per > 1 and count % per == 0:
         words = [b.parameter(U32) for _ in range(count // per)]
         return Slot(t, words, [Lane(dtype, words[i // per], 0, i % per) for i in range(count)], None)
-    params = [b.parameter(dtype) for _ in range(count)]
+    params = [b.parameter(dtype, uniform) for _ in range(count)]
     return Slot(t, params, [Lane(dtype, p, uniform=uniform) for p in params], None)
 
 
@@ -105,7 +104,7 @@ def _affine_slot(b: LaneBuilder, t: Type, dtype: Any, like: Tile, uniform: int) 
         at = index.get(lane.reg)
         if at is None:
             at = index[lane.reg] = (len(params), lane.off)
-            params.append(b.parameter(dtype))
+            params.append(b.parameter(dtype, uniform))
         step = lane.off - at[1]
         affine.append((at[0], step))
         lanes.append(Lane(dtype, params[at[0]], step, uniform=uniform))
@@ -115,7 +114,7 @@ def _affine_slot(b: LaneBuilder, t: Type, dtype: Any, like: Tile, uniform: int) 
 def _slot_arguments(ctx: Lowering, slot: Slot, value: Value) -> list[Reg | Imm]:
     b = ctx.b
     if isinstance(slot.type, (MemDescType, BarrierType)):
-        return [argument(b, ctx.shared[value].address)]
+        return [b.jump_argument(ctx.shared[value].address, slot.params[0])]
     if isinstance(slot.type, InflightType):
         tile: Tile = ctx.inflight[value].lanes
     else:
@@ -125,7 +124,7 @@ def _slot_arguments(ctx: Lowering, slot: Slot, value: Value) -> list[Reg | Imm]:
     per = len(tile) // len(slot.params)
     if per > 1:
         return [b.word(tile[i : i + per]) for i in range(0, len(tile), per)]
-    return [argument(b, x) for x in tile]
+    return [b.jump_argument(x, p) for x, p in zip(tile, slot.params, strict=True)]
 
 
 def _affine_arguments(b: LaneBuilder, slot: Slot, tile: Tile) -> list[Reg | Imm]:
@@ -138,18 +137,7 @@ def _affine_arguments(b: LaneBuilder, slot: Slot, tile: Tile) -> list[Reg | Imm]
             first[index] = start
         elif known.key() != start.key():
             raise InternalError("a carried tile lost its shared bases", b.loc)
-    return [argument(b, x) for x in first if x is not None]
-
-
-def argument(b: LaneBuilder, lane: Lane) -> Reg | Imm:
-    """A lane as the argument of a jump."""
-    if lane.reg is not None:
-        return b.register(lane)
-    if lane.dtype is I1:
-        return Imm(-lane.off)
-    if isinstance(lane.dtype, DType) and lane.dtype.kind == "float" and lane.dtype.bits >= 32:
-        return Imm(lane.off, lane.dtype.name)
-    return Imm(lane.off)
+    return [b.jump_argument(x, p) for x, p in zip(first, slot.params, strict=True) if x is not None]
 
 
 _MOVES = {"memory.ptr_add": (0,), "arith.add": (0, 1), "arith.sub": (0,)}

@@ -9,9 +9,9 @@ from typing import Any
 
 from mimw.codegen.lane import CTA, LANE, Lane, is_integer
 from mimw.codegen.lane_builder import LaneBuilder
-from mimw.codegen.lowering import Frame, Lowering, lowers
+from mimw.codegen.lowering import Frame, Lowering, lowers, refuse
 from mimw.codegen.machine import Block, Edge, Imm, Reg
-from mimw.codegen.shared.carried_values import Carry, argument, loop_exits, shared_bases
+from mimw.codegen.shared.carried_values import Carry, loop_exits, shared_bases
 from mimw.diagnostics import InternalError
 from mimw.ir.core import Block as IrBlock
 from mimw.ir.core import Value
@@ -86,6 +86,9 @@ def lower_if(ctx: Lowering, op: Any) -> None:
             for result, value in zip(op.outs, values, strict=True):
                 alias(ctx, result, value)
         return
+    if cond.uniform == LANE and not b.branches_diverge:
+        _run_both(ctx, op, cond, regions)
+        return
     carry = Carry(ctx, [r.type for r in op.outs], [r.name for r in op.outs], [None] * len(op.outs))
     merge = Block("endif", carry.params)
     sides = [Block("then"), Block("else")]
@@ -110,6 +113,15 @@ def lower_if(ctx: Lowering, op: Any) -> None:
         carry.bind(ctx, op.outs)
     else:
         ctx.live = False
+
+
+def _run_both(ctx: Lowering, op: Any, cond: Lane, regions: list[IrBlock]) -> None:
+    """Both sides, and each lane takes its own results: in combine functions, which touch no memory."""
+    sides = [run_region(ctx, region) for region in regions]
+    if sides[0] is None or sides[1] is None:
+        raise refuse(op, ctx.target, "lanes of a warp would leave a combine function at different places")
+    for result, yes, no in zip(op.outs, sides[0], sides[1], strict=True):
+        ctx.set(result, [ctx.b.select(cond, x, y) for x, y in zip(ctx.tile(yes), ctx.tile(no), strict=True)])
 
 
 def alias(ctx: Lowering, result: Value, value: Value) -> None:
@@ -214,18 +226,19 @@ def lower_for(ctx: Lowering, op: Any) -> None:
     bases = shared_bases(ctx, op, args)
     carry = Carry(ctx, types, names, bases)
     b.hint = iv_arg.name or "i"
-    iv_reg = b.parameter(iv_arg.type)
-    uniform = LANE if ctx.in_combine else CTA
+    bounds = (ctx.scalar(v) for v in (op.lower, op.upper, op.step))
+    uniform = LANE if ctx.in_combine and any(x.uniform == LANE for x in bounds) else CTA
+    iv_reg = b.parameter(iv_arg.type, uniform)
     iv = Lane(iv_arg.type, iv_reg, uniform=uniform)
     head = [iv_reg]
-    start: list[Reg | Imm] = [argument(b, trips.lower)]
+    start: list[Reg | Imm] = [b.jump_argument(trips.lower, iv_reg)]
     left: Lane | None = None
     if trips.counted is not None:
         b.hint = "trips"
-        left = Lane(trips.counted.dtype, b.parameter(trips.counted.dtype), uniform=uniform)
+        left = Lane(trips.counted.dtype, b.parameter(trips.counted.dtype, uniform), uniform=uniform)
         assert left.reg is not None
         head.append(left.reg)
-        start.append(argument(b, trips.counted))
+        start.append(b.jump_argument(trips.counted, left.reg))
     body = Block("loop", [*head, *carry.params])
     body.nounroll = op.unroll == 1
     leave = Carry(ctx, types, [r.name or n for r, n in zip(op.outs, names, strict=True)], bases)
@@ -240,9 +253,9 @@ def lower_for(ctx: Lowering, op: Any) -> None:
     if values is not None:
         more, again, rest = trips.next(b, iv, left)
         b.hint = iv_arg.name or "i"
-        following: list[Reg | Imm] = [argument(b, again)]
+        following: list[Reg | Imm] = [b.jump_argument(again, iv_reg)]
         if rest is not None:
-            following.append(argument(b, rest))
+            following.append(b.jump_argument(rest, head[1]))
         following += _carried(ctx, carry, values)
         ctx.branch(more, Edge(body, following), Edge(exit_frame.block, _carried(ctx, leave, values)))
     b.close_loop()

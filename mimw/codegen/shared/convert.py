@@ -41,7 +41,7 @@ def lower_convert_layout(ctx: Lowering, op: Any) -> None:
 def parity(ctx: Lowering, lane_mask: int, warp_mask: int) -> Lane:
     """i1: the number of set bits of the thread index under the masks is odd."""
     b = ctx.b
-    mask = lane_mask | warp_mask << 5
+    mask = lane_mask | warp_mask << ctx.warp_bits
     if not mask & (mask - 1):
         return b.compare("ne", b.bit_and(b.thread_id(), mask), b.const(I32, 0))
     bits = mask.bit_length()
@@ -74,7 +74,7 @@ def shuffle(ctx: Lowering, plan: ShufflePlan, tile: Tile, count: int) -> list[La
             continue
         if plan.needs_shuffle(one) and not plan.lane_identity and source is None:
             source = ctx.linear((*plan.lane_columns, *plan.warp_columns))
-            source = b.bit_and(source, 31)
+            source = b.bit_and(source, ctx.warp_size - 1)
         results.append(_round(ctx, plan, one, units, source))
     for stage in plan.post:
         results = _stage(ctx, stage, results)

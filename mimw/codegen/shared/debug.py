@@ -95,7 +95,7 @@ def _elements(ctx: Lowering, value: Value) -> Iterator[tuple[int, list[Lane], La
 
 
 def _first_thread(ctx: Lowering) -> Lane | None:
-    return ctx.is_thread(31, ctx.num_warps - 1)
+    return ctx.first_thread()
 
 
 def _literal(text: str) -> str:

@@ -146,7 +146,7 @@ def lower_store(ctx: Lowering, op: Any) -> None:
     b = ctx.b
     dtype = element_of(op.value.type)
     if not isinstance(op.value.type, TensorType):
-        first = ctx.is_thread(31, ctx.num_warps - 1)
+        first = ctx.first_thread()
         mask = ctx.scalar(op.mask) if op.mask is not None else None
         b.store("global", ctx.scalar(op.ptr), as_memory(ctx, ctx.tile(op.value)), b.both(first, mask), cache_words(op))
         return

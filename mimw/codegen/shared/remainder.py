@@ -51,8 +51,10 @@ def _reduce(ctx: Lowering, start: Lane, divisor: Lane) -> Lane:
     up.nounroll = True
     following = b.op("mul", F64, t, scale)
     more = b.compare("le", following, start)
+    if not b.branches_diverge:  # lanes that are done stay as they are, and go round with the others
+        following = b.select(more, following, t)
     first = b.register(start)
-    ctx.branch(more, Edge(up, [b.register(following)]), Edge(down, [first, t.reg]))
+    ctx.branch(b.any_lane(more), Edge(up, [b.register(following)]), Edge(down, [first, t.reg]))
     b.close_loop()
     b.open_loop()
     ctx.place(down)
@@ -61,7 +63,9 @@ def _reduce(ctx: Lowering, start: Lane, divisor: Lane) -> Lane:
     rest = b.op("fma", F64, b.op("neg", F64, quotient), grown, r)
     again = b.compare("gt", grown, divisor)
     smaller = b.op("mul", F64, grown, unscale)
-    ctx.branch(again, Edge(down, [b.register(rest), b.register(smaller)]), Edge(after, []))
+    if not b.branches_diverge:
+        smaller = b.select(again, smaller, grown)
+    ctx.branch(b.any_lane(again), Edge(down, [b.register(rest), b.register(smaller)]), Edge(after, []))
     b.close_loop()
     ctx.place(after)
     return rest
