@@ -24,6 +24,7 @@ from mimw.runtime import cache as disk
 from mimw.runtime import driver_api
 from mimw.runtime.arrays import ArrayInfo, ScalarInfo, describe
 from mimw.runtime.convention import KernelMetadata
+from mimw.runtime.drivers import device_driver
 from mimw.runtime.launch import CompiledKernel
 from mimw.runtime.launch_errors import caller_loc, check_cluster, check_grid
 from mimw.signature import is_constexpr, is_meta, parse_signature, quick_key, signature_of, specialise
@@ -274,7 +275,7 @@ class Kernel(KernelFunction):
         device = self._device(infos)
         if device is None:
             return self._simulate(shape, values, infos, options)
-        name = driver_api.target_name(device)
+        name = device_driver().target_name(device)
         if name is None:
             raise self.refuse("launch-target", f"cannot run on cuda:{device}: mimw has no target for this device")
         kernel = self.compiled_for(values, options, get_target(name))
@@ -388,7 +389,8 @@ class Kernel(KernelFunction):
         arrays = [(i, a) for i, a in infos.items() if isinstance(a, ArrayInfo)]
         devices = {a.device for _, a in arrays if a.kind == "cuda"}
         if not arrays:
-            return driver_api.current_device() if driver_api.available() else None
+            driver = device_driver()
+            return driver.current_device() if driver.available() else None
         if not devices:
             return None
         host = [self.parameter_names[i] for i, a in arrays if a.kind != "cuda"]

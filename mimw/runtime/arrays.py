@@ -68,7 +68,7 @@ _DLPACK_DTYPES: dict[tuple[int, int], str] = {
     (10, 8): "f8e4m3",
     (12, 8): "f8e5m2",
 }
-_DL_CPU, _DL_CUDA, _DL_CUDA_HOST, _DL_CUDA_MANAGED = 1, 2, 3, 13
+_DL_CPU, _DL_CUDA, _DL_CUDA_HOST, _DL_ROCM, _DL_ROCM_HOST, _DL_CUDA_MANAGED = 1, 2, 3, 10, 11, 13
 _DL_FLAG_READ_ONLY = 1
 
 _torch_dtypes: dict[Any, str] = {}
@@ -77,10 +77,10 @@ _torch_dtypes: dict[Any, str] = {}
 class ArrayInfo:
     """An array argument.
 
-    `kind` is ``"cuda"`` (memory of CUDA device number `device`) or ``"host"`` (`device` is -1). `ptr` is the address of
-    element (0, ..., 0), `strides` count elements, `nbytes` is elements times their size. `stream` is the raw stream
-    after which the data is valid, None when it is valid now. `owner` keeps the memory alive as long as this record
-    lives.
+    `kind` is ``"cuda"`` (memory of GPU number `device`; on ROCm the GPU is HIP's, as torch has it) or ``"host"``
+    (`device` is -1). `ptr` is the address of element (0, ..., 0), `strides` count elements, `nbytes` is elements times
+    their size. `stream` is the raw stream after which the data is valid, None when it is valid now. `owner` keeps the
+    memory alive as long as this record lives.
     """
 
     __slots__ = ("device", "dtype", "kind", "nbytes", "owner", "ptr", "readonly", "shape", "stream", "strides")
@@ -355,8 +355,10 @@ class _DLManagedTensorVersioned(ctypes.Structure):
 def _from_dlpack(array: Any, stream: int | None) -> ArrayInfo:
     """The capsule is looked into and kept, never consumed: its own destructor gives the memory back."""
     where = int(array.__dlpack_device__()[0]) if hasattr(array, "__dlpack_device__") else _DL_CPU
-    # DLPack writes 1 for CUDA's legacy default stream, -1 for "don't wait", and None on other devices.
-    wanted = (-1 if stream is None else stream or 1) if where in (_DL_CUDA, _DL_CUDA_MANAGED) else None
+    # DLPack writes 1 for CUDA's legacy default stream and 0 for ROCm's, -1 for "don't wait", and None on other devices.
+    wanted: int | None = None
+    if where in (_DL_CUDA, _DL_CUDA_MANAGED, _DL_ROCM):
+        wanted = -1 if stream is None else stream or int(where != _DL_ROCM)
     try:
         capsule = array.__dlpack__(stream=wanted, max_version=(1, 0))
     except TypeError:  # a producer from before version 1.0
@@ -384,9 +386,9 @@ def _from_dltensor(tensor: _DLTensor, capsule: Any, readonly: bool) -> ArrayInfo
     dtype = _DLPACK_DTYPES.get((tensor.code, tensor.bits))
     if dtype is None or tensor.lanes != 1:
         raise TypeError(f"kernels know no dtype of DLPack code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes")
-    if tensor.device.type in (_DL_CUDA, _DL_CUDA_MANAGED):
+    if tensor.device.type in (_DL_CUDA, _DL_CUDA_MANAGED, _DL_ROCM):
         kind, device = "cuda", tensor.device.id
-    elif tensor.device.type in (_DL_CPU, _DL_CUDA_HOST):
+    elif tensor.device.type in (_DL_CPU, _DL_CUDA_HOST, _DL_ROCM_HOST):
         kind, device = "host", -1
     else:
         raise TypeError(

@@ -11,8 +11,9 @@ machine. Must not know IR, a driver, or torch. The convention, shared by the lau
 * In the argument buffer each parameter lies at the next multiple of its size (a tensor map: of 64); `Param.offset` and
   `Param.size` are in bytes. The buffer itself starts at a multiple of 64 when it holds a tensor map.
 * Hidden today: ``hang_records`` and ``hang_state``, both pointers, of a kernel whose waits give up (`mimw.runtime.hang`).
-* The kernel runs with ``32 * num_warps`` threads along x, and `shared_bytes` of dynamic shared memory (`.extern
-  .shared`): bytes that a kernel declares statically are not counted in it.
+* The kernel runs with `num_warps` warps of the target's width along x, and `shared_bytes` of shared memory: on NVIDIA's
+  targets dynamic (`.extern .shared`), and bytes that a kernel declares statically are not counted in it; on AMD's the
+  code object states them, and the launch asks for none.
 * The grid counts CTAs, also when there are clusters. The code states the size of its cluster itself when
   `LaunchAttributes.stated` says so.
 * `Param.dtype` names the elements behind a pointer (empty: any). `Param.divisor` is what the compiler was promised: the
@@ -22,6 +23,8 @@ machine. Must not know IR, a driver, or torch. The convention, shared by the lau
 from __future__ import annotations
 
 from typing import Any
+
+from mimw.target import get_target
 
 CONVENTION = 1
 POINTER = "pointer"
@@ -252,7 +255,7 @@ class KernelMetadata:
     @property
     def num_threads(self) -> int:
         """Threads of one CTA."""
-        return 32 * self.num_warps
+        return get_target(self.target).warp_size * self.num_warps
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON values."""

@@ -362,12 +362,18 @@ def _tensor_map_encoder() -> Callable[..., int]:
     return _encoder
 
 
+def argument_block(base: int, offsets: Sequence[int], size: int) -> tuple[int, Any]:
+    """(address of what the launch call takes for arguments, what must live as long): a `void*[]` into the buffer at `base`."""
+    pointers = (ctypes.c_void_p * max(1, len(offsets)))(*(base + offset for offset in offsets))
+    return ctypes.addressof(pointers), pointers
+
+
 LaunchCall = Callable[[int, int, int, Any, int], None]
 
 
 def bind_launch(function: Function, threads: int, shared_bytes: int, attributes: LaunchAttributes) -> LaunchCall:
-    """A callable `(x, y, z, stream, params)` that launches: grid in CTAs, `stream` of `stream_handle`, address of the
-    `void*[]`.
+    """A callable `(x, y, z, stream, params)` that launches: grid in CTAs, `stream` of `stream_handle`, address of an
+    `argument_block`.
 
     The context is the caller's business (`current`). Not for two threads at once: with attributes it owns one
     configuration record.

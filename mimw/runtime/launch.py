@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mimw.diagnostics import InternalError, LaunchError
-from mimw.runtime import driver_api
+from mimw.runtime import hip_api
 from mimw.runtime.arguments import FLOATS, argument_device, check_block, checked_value, describe_arguments
 from mimw.runtime.arrays import ArrayInfo, DescriptorInfo, ScalarInfo, describe
 from mimw.runtime.convention import (
@@ -32,7 +32,8 @@ from mimw.runtime.convention import (
     buffer_size,
     struct_format,
 )
-from mimw.runtime.driver_api import DriverError, Function
+from mimw.runtime.driver_api import DriverError, Function, capability, target_for
+from mimw.runtime.drivers import Driver, device_driver, driver_of
 from mimw.runtime.hang import Watch
 from mimw.runtime.launch_errors import Grid, caller_loc, check_cluster, check_grid, explain_driver_error
 from mimw.runtime.tensor_descriptor import MapSpec, TensorDescriptor, encode_map, map_specs
@@ -61,6 +62,7 @@ class CompiledKernel:
     """
 
     __slots__ = (
+        "_driver",
         "_first_array",
         "_functions",
         "_latest",
@@ -75,6 +77,7 @@ class CompiledKernel:
     def __init__(self, asm: dict[str, str | bytes], metadata: KernelMetadata) -> None:
         self.asm = asm
         self.metadata = metadata
+        self._driver: Driver = driver_of(metadata.target)
         self._packer = struct.Struct(struct_format(metadata.params))
         self._functions: dict[int, Function] = {}
         self._launchers: dict[int, _Launcher] = {}
@@ -125,7 +128,7 @@ class CompiledKernel:
     def _launch_checked(self, grid: Grid, args: Sequence[Any], stream: Any) -> CompiledKernel:
         """The way that knows nothing beforehand: see the module's docstring."""
         global _last_launch
-        meta = self.metadata
+        meta, driver = self.metadata, self._driver
         infos = describe_arguments(meta, args)
         device = argument_device(meta, infos)
         for param, info in zip(meta.arguments, infos, strict=True):
@@ -139,18 +142,18 @@ class CompiledKernel:
         watch: Watch | None = None
         try:
             if device is None:
-                device = driver_api.current_device()
+                device = driver.current_device()
             function = self.load(device)
-            raw = choose_stream(stream, infos, device)
-            infos = _await_producers(args, infos, device, raw)
+            raw = choose_stream(driver, stream, infos, device)
+            infos = _await_producers(driver, args, infos, device, raw)
             values = self._packed_values(infos)
             if "hang" in meta.extra:
                 watch = Watch(meta, device, raw)
                 values += watch.arguments
             slot = _Slot(self, function)
             self._packer.pack_into(slot.buffer, 0, *values)
-            handle = driver_api.stream_handle(raw)
-            with driver_api.current(device):
+            handle = driver.stream_handle(raw)
+            with driver.current(device):
                 slot.call(*grid, handle, slot.params)
             _last_launch = (meta.name, grid)
             if watch is not None:
@@ -184,18 +187,23 @@ class CompiledKernel:
         return found
 
     def _load(self, device: int) -> Function:
-        meta = self.metadata
+        meta, driver = self.metadata, self._driver
         head = f"kernel {meta.name!r} on cuda:{device}"
         try:
             image = choose_image(self.asm, meta, device)
-            check_shared(head, meta.shared_bytes, driver_api.shared_limit(device))
-            function = driver_api.load_function(device, image, meta.entry)
-            check_shared(head, meta.shared_bytes + function.static_shared, driver_api.shared_limit(device))
+            check_shared(head, meta.shared_bytes, driver.shared_limit(device))
+            function = driver.load_function(device, image, meta.entry)
+            check_shared(head, self.dynamic_shared + function.static_shared, driver.shared_limit(device))
             check_threads(head, meta.num_threads, function)
-            driver_api.allow(function, meta.shared_bytes, meta.attributes)
+            driver.allow(function, self.dynamic_shared, meta.attributes)
         except DriverError as error:
             raise self._explain(head, error) from None
         return function
+
+    @property
+    def dynamic_shared(self) -> int:
+        """The bytes of shared memory that a launch asks for: code objects state all of theirs themselves."""
+        return 0 if self._driver is hip_api else self.metadata.shared_bytes
 
     def _explain(self, head: str, error: DriverError) -> LaunchError:
         return explain_driver_error(head, error.name, error.text, error.call, error.log, _last_launch)
@@ -216,22 +224,21 @@ class PreparedLaunch:
 
 
 class _Slot:
-    """What one thread needs to launch one function: the argument buffer, the `void*[]` into it, the driver call."""
+    """What one thread needs to launch one function: the argument buffer, what the driver takes for it, the driver call."""
 
     __slots__ = ("_keep", "buffer", "call", "handle", "params", "stream")
 
     def __init__(self, kernel: CompiledKernel, function: Function) -> None:
-        meta = kernel.metadata
+        meta, driver = kernel.metadata, kernel._driver
         size = max(1, buffer_size(meta.params))
         memory = bytearray(size + MAP_ALIGN)
         view = (ctypes.c_char * len(memory)).from_buffer(memory)
         start = -ctypes.addressof(view) % MAP_ALIGN
         self.buffer = memoryview(memory)[start : start + size]
         base = ctypes.addressof(view) + start
-        pointers = (ctypes.c_void_p * max(1, len(meta.params)))(*(base + p.offset for p in meta.params))
-        self._keep = (view, pointers)
-        self.params = ctypes.addressof(pointers)
-        self.call = driver_api.bind_launch(function, meta.num_threads, meta.shared_bytes, meta.attributes)
+        self.params, block = driver.argument_block(base, [p.offset for p in meta.params], buffer_size(meta.params))
+        self._keep = (view, block)
+        self.call = driver.bind_launch(function, meta.num_threads, kernel.dynamic_shared, meta.attributes)
         self.stream = -1  # no raw stream has this number: the first launch looks its handle up
         self.handle: Any = None
 
@@ -275,7 +282,7 @@ class _Launcher:
         self._multiples = [(i, p.divisor) for i, p in scalars if p.divisor > 1]
         self._pack = kernel._packer.pack_into
         self._local = _Local()
-        self._stream = driver_api.raw_stream_getter()
+        self._stream = kernel._driver.raw_stream_getter()
 
     def __call__(self, grid: Grid, args: Sequence[Any], stream: Any) -> CompiledKernel:
         global _last_launch
@@ -319,7 +326,7 @@ class _Launcher:
             return self._kernel
         raw = self._stream(device) if stream is None else raw_stream(stream)
         if raw != slot.stream:
-            slot.handle = driver_api.stream_handle(raw)
+            slot.handle = self._kernel._driver.stream_handle(raw)
             slot.stream = raw
         try:
             slot.call(*grid, slot.handle, slot.params)
@@ -338,7 +345,7 @@ class _Launcher:
         if error.name not in _CONTEXT_ERRORS:
             raise self._kernel._explain(head, error) from None
         try:
-            with driver_api.current(self._device):
+            with self._kernel._driver.current(self._device):
                 slot.call(*grid, slot.handle, slot.params)
         except DriverError as again:
             raise self._kernel._explain(head, again) from None
@@ -371,11 +378,11 @@ def raw_stream(stream: Any) -> int:
         raise LaunchError("launch-stream", f"{stream!r} is no CUDA stream", caller_loc()) from None
 
 
-def choose_stream(stream: Any, infos: Sequence[ArrayInfo | ScalarInfo], device: int) -> int:
+def choose_stream(driver: Driver, stream: Any, infos: Sequence[ArrayInfo | ScalarInfo], device: int) -> int:
     """The raw stream: the one given; torch's if an array is torch's; the first that an array states; torch's, or 0."""
     if stream is not None:
         return raw_stream(stream)
-    current = driver_api.torch_stream(device)
+    current = driver.torch_stream(device)
     stated = [info.stream for info in infos if isinstance(info, ArrayInfo) and info.stream is not None]
     if stated and not any(hasattr(info.owner, "data_ptr") for info in infos if isinstance(info, ArrayInfo)):
         return stated[0]
@@ -383,7 +390,7 @@ def choose_stream(stream: Any, infos: Sequence[ArrayInfo | ScalarInfo], device: 
 
 
 def _await_producers(
-    args: Sequence[Any], infos: list[ArrayInfo | ScalarInfo], device: int, raw: int
+    driver: Driver, args: Sequence[Any], infos: list[ArrayInfo | ScalarInfo], device: int, raw: int
 ) -> list[ArrayInfo | ScalarInfo]:
     """Order the launch after what other libraries have still to do on the arrays; returns the infos to launch with."""
     out: list[ArrayInfo | ScalarInfo] = []
@@ -392,21 +399,23 @@ def _await_producers(
         if isinstance(info, ArrayInfo) and info.owner is not source:
             info = describe(arg, raw)  # DLPack: asked again with a stream, the producer waits
         elif isinstance(info, ArrayInfo) and info.stream is not None and info.stream != raw:
-            driver_api.wait_for_stream(device, raw, info.stream)
+            driver.wait_for_stream(device, raw, info.stream)
         out.append(info)
     return out
 
 
 def choose_image(asm: dict[str, str | bytes], meta: KernelMetadata, device: int) -> str | bytes:
-    """The cubin or PTX to load on the device; `LaunchError` when code for the kernel's target cannot run there.
+    """The code object, cubin or PTX to load on the device; `LaunchError` when code for the target cannot run there.
 
     A cubin runs on its own compute capability and later minor ones, PTX on all later ones; code of an arch-specific
     target (``sm_90a``) on its own only.
     """
+    if get_target(meta.target).vendor == "amd":
+        return _choose_code_object(asm, meta, device)
     cubin, ptx = asm.get("cubin"), asm.get("ptx")
     if not cubin and not ptx:
         raise InternalError(f"kernel {meta.name!r}: neither cubin nor PTX to load, only {', '.join(asm) or 'nothing'}")
-    major, minor = driver_api.capability(device)
+    major, minor = capability(device)
     arch, here = get_target(meta.target).arch, 10 * major + minor
     later = arch < here and not meta.target.endswith("a")
     if cubin and (arch == here or (later and arch // 10 == major)):
@@ -416,9 +425,23 @@ def choose_image(asm: dict[str, str | bytes], meta: KernelMetadata, device: int)
     message = (
         f"kernel {meta.name!r} is compiled for {meta.target}; cuda:{device} has compute capability {major}.{minor}"
     )
-    name = driver_api.target_for((major, minor))
+    raise _wrong_target(message, target_for((major, minor)))
+
+
+def _choose_code_object(asm: dict[str, str | bytes], meta: KernelMetadata, device: int) -> bytes:
+    """The code object, which runs on its own architecture only."""
+    image, here = asm.get("hsaco"), hip_api.architecture(device)
+    if not isinstance(image, bytes):
+        raise InternalError(f"kernel {meta.name!r}: no code object to load, only {', '.join(asm) or 'nothing'}")
+    if here != meta.target:
+        message = f"kernel {meta.name!r} is compiled for {meta.target}; cuda:{device} is a {here}"
+        raise _wrong_target(message, hip_api.target_name(device))
+    return image
+
+
+def _wrong_target(message: str, name: str | None) -> LaunchError:
     hint = f"compile with target={name!r}" if name else "mimw has no target for this device"
-    raise LaunchError("launch-target", message, caller_loc(), hint=hint)
+    return LaunchError("launch-target", message, caller_loc(), hint=hint)
 
 
 def check_shared(head: str, needed: int, limit: int) -> None:
@@ -442,8 +465,9 @@ def check_threads(head: str, threads: int, function: Function) -> None:
 
 def synchronize(device: int | None = None, stream: Any = None) -> None:
     """Wait for all work on a device (None: the current one) or a stream; `LaunchError` for faults that show up."""
+    driver = device_driver()
     try:
-        where = driver_api.current_device() if device is None else device
-        driver_api.synchronize(where, None if stream is None else raw_stream(stream))
+        where = driver.current_device() if device is None else device
+        driver.synchronize(where, None if stream is None else raw_stream(stream))
     except DriverError as error:
         raise explain_driver_error("synchronize", error.name, error.text, error.call, error.log, _last_launch) from None

@@ -90,6 +90,44 @@ DRIVER_ERRORS: dict[str, tuple[str, str]] = {
     ),
 }
 
+# HIP's name -> the CUDA driver's for the same fault, where its words hold for both.
+_SAME_FAULT = {
+    "hipErrorLaunchTimeOut": "CUDA_ERROR_LAUNCH_TIMEOUT",
+    "hipErrorCooperativeLaunchTooLarge": "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
+    "hipErrorNoBinaryForGpu": "CUDA_ERROR_NO_BINARY_FOR_GPU",
+    "hipErrorInvalidImage": "CUDA_ERROR_INVALID_IMAGE",
+    "hipErrorInvalidKernelFile": "CUDA_ERROR_INVALID_IMAGE",
+    "hipErrorNotFound": "CUDA_ERROR_NOT_FOUND",
+    "hipErrorInvalidHandle": "CUDA_ERROR_INVALID_HANDLE",
+    "hipErrorInvalidResourceHandle": "CUDA_ERROR_INVALID_HANDLE",
+    "hipErrorOutOfMemory": "CUDA_ERROR_OUT_OF_MEMORY",
+    "hipErrorStreamCaptureUnsupported": "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+}
+_EARLIER_HIP = "it may be an earlier launch, for launches are asynchronous; restart the process"
+_HIP_SIMULATOR = "run the kernel on NumPy arrays: the simulator names the access"
+_HIP_ERRORS: dict[str, tuple[str, str]] = {
+    "hipErrorIllegalAddress": (f"a kernel accessed memory that is not its own; {_EARLIER_HIP}", _HIP_SIMULATOR),
+    "hipErrorLaunchFailure": (f"a kernel ended with an exception; {_EARLIER_HIP}", _HIP_SIMULATOR),
+    "hipErrorAssert": (f"an assertion in a kernel failed; {_EARLIER_HIP}", "its message is in the program's output"),
+    "hipErrorLaunchOutOfResources": (
+        "the device cannot give one CTA what the kernel needs: registers times threads, or shared memory",
+        "use fewer warps or smaller tiles",
+    ),
+    "hipErrorInvalidConfiguration": (
+        "the device does not take a grid of this size: CTAs times threads of a CTA stay below 2^32 along x",
+        "launch fewer CTAs and loop in the kernel",
+    ),
+    "hipErrorSharedObjectInitFailed": (
+        "HIP cannot load the compiled code",
+        "clear the cache (MIMW_CACHE_DIR) and compile again",
+    ),
+    "hipErrorNoDevice": (
+        "there is no HIP device",
+        "`mimw doctor` says what is missing; NumPy arrays run in the simulator",
+    ),
+    "hipErrorNotSupported": ("AMD's devices do not have what the launch asks for", "leave the option away"),
+}
+
 
 def caller_loc(skip: str = "mimw") -> Loc:
     """The line that called into mimw: the innermost frame whose module lies outside the package `skip`."""
@@ -162,8 +200,8 @@ def explain_driver_error(
     head: str, name: str, text: str, call: str, log: str, last: tuple[str, Grid] | None
 ) -> LaunchError:
     """The user's error for the driver's: `head` says which launch, `last` is the one before (kernel, grid)."""
-    cause, hint = DRIVER_ERRORS.get(name, (text, None))
-    if _EARLIER in cause and last is not None:
+    cause, hint = _HIP_ERRORS.get(name) or DRIVER_ERRORS.get(_SAME_FAULT.get(name, name), (text, None))
+    if (_EARLIER in cause or _EARLIER_HIP in cause) and last is not None:
         cause += f"; the last launch was {last[0]!r} with grid {last[1]}"
     message = f"{head}: {cause} ({call}: {name}, {text!r})"
     return LaunchError("launch-driver", f"{message}\n{log}" if log else message, caller_loc(), hint=hint)

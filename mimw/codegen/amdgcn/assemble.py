@@ -16,7 +16,7 @@ from mimw.diagnostics import InternalError, Loc
 from mimw.target import get_target
 
 _MESSAGE = re.compile(r"<inline asm>:(\d+):(\d+): (.*)")
-_PLACE = re.compile(r";\s*(\S.*?):(\d+)(?::(\d+))?\s*$")
+_PLACE = re.compile(r";\s*([^;\s][^;]*?):(\d+)(?::(\d+))?\s*$")
 _FUNCTION = re.compile(r"^\s*\.type\s+.*@function")
 
 Places = Sequence[Loc | None]
