@@ -8,8 +8,9 @@ import platform
 from rich.console import Console
 from rich.table import Table
 
+from mimw.codegen.amdgcn.llvm import HOW_TO_GET, find_llvm, llvm_version, why_no_llvm
 from mimw.codegen.ptx.assemble import find_ptxas, find_tool, ptxas_version
-from mimw.runtime import driver_api
+from mimw.runtime import driver_api, hip_api
 from mimw.runtime.cache import default_folder
 from mimw.target import TARGETS
 
@@ -22,13 +23,14 @@ def doctor() -> int:
     console.print(_software())
     console.print(_tools())
     console.print(_devices())
+    console.print(_hip_devices())
     return 0
 
 
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", show_header=bool(columns), box=None, padding=(0, 2))
     for c in columns or ("", ""):
-        table.add_column(c)
+        table.add_column(c, overflow="fold")
     return table
 
 
@@ -51,12 +53,35 @@ def _software() -> Table:
 def _tools() -> Table:
     table = _table("What can be done")
     ptxas, disassembler = find_ptxas(), find_tool("nvdisasm") or find_tool("cuobjdump")
-    table.add_row("compile to PTX", "yes: " + ", ".join(TARGETS))
+    nvidia, amd = ([t.name for t in TARGETS.values() if t.vendor == vendor] for vendor in ("nvidia", "amd"))
+    table.add_row("compile to PTX", "yes: " + ", ".join(nvidia))
     table.add_row("run in the simulators", "yes: NumPy arrays run in the tile simulator")
     table.add_row(
         "assemble", f"ptxas {ptxas_version()}, {ptxas}" if ptxas else "no ptxas: pip install nvidia-cuda-nvcc"
     )
     table.add_row("show SASS", disassembler or "no nvdisasm or cuobjdump: pip install nvidia-cuda-nvdisasm")
+    llvm = find_llvm()
+    table.add_row(
+        "assemble for " + ", ".join(amd),
+        f"LLVM {llvm_version()}, {llvm}" if llvm else f"no LLVM: {HOW_TO_GET} ({why_no_llvm()})",
+    )
+    return table
+
+
+def _hip_devices() -> Table:
+    if not hip_api.available():
+        table = _table("AMD devices", "device")
+        table.add_row(f"none: {hip_api.why_unavailable()}")
+        return table
+    table = _table("AMD devices", "device", "target", "memory", "shared memory a CTA")
+    for i in range(hip_api.device_count()):
+        free, total = hip_api.memory_info(i)
+        table.add_row(
+            f"cuda:{i} {hip_api.device_name(i)}",
+            hip_api.target_name(i) or f"no target of mimw ({hip_api.architecture(i)})",
+            f"{free >> 20} of {total >> 20} MiB free",
+            f"{hip_api.shared_limit(i)} bytes",
+        )
     return table
 
 
