@@ -18,7 +18,8 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_devices_of_amd_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_devices_of_amd_are_listed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
     hip_api.use_library(FakeHip())
     try:
         assert doctor() == 0
