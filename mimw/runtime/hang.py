@@ -348,7 +348,7 @@ class Watch:
                 if time.monotonic() - since > allowed:
                     return False
             time.sleep(pause)
-            pause = min(2 * pause, 1e-3)
+            pause = min(2 * pause, 2e-4)
         return True
 
 
