@@ -10,11 +10,11 @@ lane masks in scalar pairs, uniform ones all ones or zero. In SSA form these exi
 | ``p_part d, s, Imm(i)`` | the registers of s from its i-th 32-bit register on, as many as d has. Free |
 | ``p_copy d, s`` | a move of any size between any files (vector to scalar: of the first lane); s may be an Imm for 32 and 64 bits |
 | ``p_undef d`` | a value that nobody may look at |
-| ``p_s_cmp_lt_i32 d, a, b`` | (every SOPC mnemonic) d = the comparison as a mask |
-| ``p_s_cselect_b32 d, c, a, b`` | (and ``_b64``) d = c ? a : b for a uniform mask c |
-| ``p_s_add_u64 d, a, b`` | (and ``p_s_sub_u64``) 64-bit scalar arithmetic; a and b may be Imm |
-| ``p_v_div_fmas_f32 d, a, b, c, m`` | (and ``_f64``) the mask m instead of VCC |
-| ``p_m0_<mnemonic> results, x, ..`` | the instruction with M0 = x (a scalar register or Imm) |
+| ``p_cmp_lt_i32 d, a, b`` | (every comparison of scalars) d = the comparison as a mask |
+| ``p_select_b32 d, a, b, c`` | (and ``_b64``) d = c ? a : b for a uniform mask c |
+| ``p_add_u64 d, a, b`` | (and ``p_sub_u64``) 64-bit scalar arithmetic; a and b may be Imm |
+| ``p_div_fmas_f32 d, a, b, c, m`` | (and ``_f64``) the mask m instead of VCC |
+| ``p_global_load_lds_dword .., x`` | (and buffer forms) a load into shared memory with M0 = x, the last operand before modifiers |
 | ``p_wait_vm Imm(n)`` | until at most n vector-memory instructions of this wave are not done (``p_wait_lgkm``: of LDS and scalar loads) |
 
 Those of them that allocation resolves (entry, pack, part, undef, copies) never come here, except for moves of single units.
@@ -23,16 +23,15 @@ An instruction that clobbers SCC as a side effect (``s_and_b32``) may stand anyw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from mimw.codegen.amdgcn.isa import resolve
 from mimw.codegen.amdgcn.registers import unit_name, units
 from mimw.codegen.machine import Imm, Inst, Operand, Reg, Symbol
 from mimw.diagnostics import InternalError, Loc
 
 COPIES = ("p_pack", "p_copy")
 """Pseudos whose result units are copies of their operands' units."""
-
-_LITERAL = Callable[[int], Operand]
 
 
 def is_pseudo(opcode: str) -> bool:
@@ -70,15 +69,15 @@ def expand(inst: Inst) -> Sequence[Inst]:
     opcode = inst.opcode
     if not opcode.startswith("p_") or opcode.startswith("p_wait_"):
         return (inst,)
-    if opcode.startswith(("p_s_cmp_", "p_s_bitcmp")):
+    if opcode.startswith("p_cmp_"):
         return _compare(inst)
-    if opcode.startswith("p_s_cselect_"):
+    if opcode.startswith("p_select_"):
         return _select(inst)
-    if opcode.startswith("p_v_div_fmas_"):
+    if opcode.startswith("p_div_fmas_"):
         return _div_fmas(inst)
-    if opcode.startswith("p_m0_"):
-        return _with_m0(inst)
-    if opcode in ("p_s_add_u64", "p_s_sub_u64"):
+    if "_load_lds_" in opcode:
+        return _load_to_shared(inst)
+    if opcode in ("p_add_u64", "p_sub_u64"):
         return _wide_sum(inst)
     raise InternalError(f"no expansion of {opcode}", inst.loc)
 
@@ -91,16 +90,16 @@ def test_mask(mask: Reg, loc: Loc | None) -> Inst:
 def _compare(inst: Inst) -> list[Inst]:
     result, *sources = inst.operands
     return [
-        Inst(inst.opcode[2:], sources, 0, inst.loc),
+        Inst("s_" + inst.opcode[2:], sources, 0, inst.loc),
         Inst("s_cselect_b64", [result, Imm(-1), Imm(0)], 1, inst.loc),
     ]
 
 
 def _select(inst: Inst) -> list[Inst]:
-    result, cond, a, b = inst.operands
+    result, a, b, cond = inst.operands
     if not isinstance(cond, Reg):
         raise InternalError(f"{inst.opcode} selects by {cond!r}", inst.loc)
-    return [test_mask(cond, inst.loc), Inst(inst.opcode[2:], [result, a, b], 1, inst.loc)]
+    return [test_mask(cond, inst.loc), Inst("s_cselect" + inst.opcode[8:], [result, a, b], 1, inst.loc)]
 
 
 def _div_fmas(inst: Inst) -> list[Inst]:
@@ -108,23 +107,28 @@ def _div_fmas(inst: Inst) -> list[Inst]:
     vcc = Reg("mask", name="vcc")
     return [
         Inst("s_mov_b64", [vcc, mask], 1, inst.loc),
-        Inst(inst.opcode[2:], [result, a, b, c, *modifiers], 1, inst.loc),
+        Inst("v_" + inst.opcode[2:], [result, a, b, c, *modifiers], 1, inst.loc),
     ]
 
 
-def _with_m0(inst: Inst) -> list[Inst]:
-    results, value = inst.operands[: inst.num_results], inst.operands[inst.num_results]
-    rest = inst.operands[inst.num_results + 1 :]
+def _load_to_shared(inst: Inst) -> list[Inst]:
+    """M0 is the last operand of the row; what follows it are modifiers."""
+    count = len(resolve(inst.opcode).slots)
+    value = inst.operands[count - 1]
+    operands = inst.operands[: count - 1] + inst.operands[count:]
+    opcode = inst.opcode[2:]
+    if opcode.startswith("buffer_"):  # buffer_load_dword .. lds
+        opcode = opcode.replace("_load_lds_", "_load_") + "_lds"
     return [
         Inst("s_mov_b32", [Reg("s32", name="m0"), value], 1, inst.loc),
-        Inst(inst.opcode[5:], [*results, *rest], inst.num_results, inst.loc, inst.guard),
+        Inst(opcode, operands, 0, inst.loc, inst.guard),
     ]
 
 
 def _wide_sum(inst: Inst) -> list[Inst]:
     """Low words, then high words with carry. Scalar pairs are aligned, so the first result overwrites no later operand."""
     result, a, b = inst.operands
-    low, high = ("s_add_u32", "s_addc_u32") if inst.opcode == "p_s_add_u64" else ("s_sub_u32", "s_subb_u32")
+    low, high = ("s_add_u32", "s_addc_u32") if inst.opcode == "p_add_u64" else ("s_sub_u32", "s_subb_u32")
     return [
         Inst(low, [part_of(result, 0), part_of(a, 0), part_of(b, 0)], 1, inst.loc),
         Inst(high, [part_of(result, 1), part_of(a, 1), part_of(b, 1)], 1, inst.loc),

@@ -127,6 +127,7 @@ v_cvt_pk_f32_{fp8,bf8} ; =v64,V32 ; vop1
 v_cvt_f32_{fp8,bf8}_sdwa ; =v32,v32 ; vop1 SEL
 v_cvt_pk_f32_{fp8,bf8}_sdwa ; =v64,v32 ; vop1 SEL
 v_permlane{16,32}_swap_b32 ; =v32,=v32 ; vop1 part only950
+v_swap_b32 ; =v32,=v32 ; vop1 part
 v_prng_b32 ; =v32,V32 ; vop1 only950
 # --- vector: two sources
 v_{add,sub,mul,min,max}_{f16,f32} ; =v32,V32,V32 ; vop2

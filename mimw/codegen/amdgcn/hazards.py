@@ -1,0 +1,286 @@
+"""Wait states that gfx940 and gfx950 do not insert by themselves: ``s_nop`` between instructions that stand too close.
+
+Owns the table of hazards and the pass. Sources: "AMD Instinct MI300 Instruction Set Architecture", section 4.5 (manually inserted wait
+states) and 7.6 (dependencies of matrix products), and the measured table of what LLVM inserts. One instruction is one wait state,
+``s_nop n`` is n + 1. A product of N passes is *XDL* unless its inputs are f32 or f64.
+
+| before | after | wait states |
+|---|---|---|
+| VALU writes a scalar register or VCC | VALU reads it | 2 |
+| | vector memory reads it | 5 |
+| | v_readlane, v_writelane select a lane by it | 4 |
+| VALU writes VCC | v_div_fmas | 4 |
+| VALU writes EXEC | VALU with DPP 5, v_readlane, v_readfirstlane, v_writelane 4, product 4 | |
+| VALU writes a vector register | DPP reads it | 2 |
+| | v_readlane, v_readfirstlane read it | 1 |
+| | a product reads it | 2 |
+| | v_permlane swap touches it | 2 |
+| transcendental | VALU of another kind reads or writes the result | 1 |
+| result written in part (op_sel, SDWA, fp8) | VALU reads it | 1 |
+| store of more than 64 bits | VALU writes its data | 2 |
+| SALU writes M0 | load to shared memory, s_sendmsg | 1 |
+| s_setreg | s_getreg, s_setreg, vector instruction | 2 |
+| product writes | product adds to the very same registers | 0 (2 passes: 2; f64 4x4: 4) |
+| | product adds to registers that overlap | XDL N + 1 (gfx950 + 2), else N; f64: 9 (gfx950: 17) |
+| | product multiplies them, VALU or memory touches them | XDL N + 3 (gfx950 + 4), else N + 2; f64: 11 (19), memory 18 |
+| product adds to | VALU writes the addend | N - 1 |
+
+Works on bitsets of units over a window of the latest instructions; where paths meet, both windows count.
+"""
+
+from __future__ import annotations
+
+from mimw.codegen.amdgcn.control_flow import Run, runs_of
+from mimw.codegen.amdgcn.effects import Effects, operand_mask
+from mimw.codegen.amdgcn.registers import EXEC, M0, VCC
+from mimw.codegen.machine import Comment, Imm, Inst, Label, Symbol
+
+WINDOW = 20
+"""No hazard reaches further."""
+
+_Item = Inst | Label | Comment
+_SCALARS = (1 << 128) - 1
+_VECTORS = ((1 << 512) - 1) << 256
+_EXEC = 3 << EXEC
+_VCC = 3 << VCC
+_M0 = 1 << M0
+_DPP = (
+    "quad_perm", "row_shl", "row_shr", "row_ror", "row_newbcast", "row_mirror", "row_half_mirror", "wave_", "row_bcast",
+)  # fmt: skip
+_LANE_ACCESS = frozenset(("v_readlane_b32", "v_readfirstlane_b32", "v_writelane_b32"))
+_PARTIAL = (
+    "v_cvt_pk_fp8_f32",
+    "v_cvt_pk_bf8_f32",
+    "v_cvt_sr_fp8_f32",
+    "v_cvt_sr_bf8_f32",
+    "v_fma_mixhi_f16",
+    "v_cvt_scalef32_",
+)
+
+
+class Hazards(Effects):
+    """What of an instruction matters for hazards.
+
+    `vector` arithmetic (VALU without products), `product`, `memory` (vector or shared), `xdl` and `passes` of a product, `addend` the
+    units that it adds to, `factors` those that it multiplies, `dpp`, `part` (the result is shifted in its register), `wide` (the units of
+    data that a store of more than 64 bits reads), `lane` (scalar units that select a lane).
+    """
+
+    __slots__ = (
+        "addend",
+        "double",
+        "dpp",
+        "factors",
+        "lane",
+        "memory",
+        "part",
+        "passes",
+        "product",
+        "trans",
+        "vector",
+        "vmem",
+        "wide",
+        "xdl",
+    )
+
+    def __init__(self, inst: Inst, gfx950: bool) -> None:
+        super().__init__(inst)
+        row, opcode = self.row, inst.opcode
+        self.product = row.unit == "mfma"
+        self.trans = row.unit == "trans"
+        self.vector = row.unit in ("valu", "trans")
+        self.vmem = row.unit == "vmem"
+        self.memory = self.vmem or row.unit == "ds"
+        self.passes = (row.passes950 if gfx950 else row.passes) if self.product else 0
+        self.double = opcode.startswith("v_mfma_f64")
+        self.xdl = self.product and not self.double and not (opcode.endswith("_f32") and opcode.count("_f32") == 2)
+        self.addend = self.factors = self.wide = self.lane = 0
+        if self.product:
+            self.addend = operand_mask(inst.operands[3])
+            self.factors = self.reads & ~self.addend
+            for operand in inst.operands[1:3]:
+                self.factors |= operand_mask(operand)
+        modifiers = [o.name for o in inst.operands if isinstance(o, Symbol)]
+        self.dpp = self.vector and any(m.startswith(_DPP) for m in modifiers)
+        self.part = self.vector and (opcode.startswith(_PARTIAL) or any(map(_shifts_result, modifiers)))
+        if self.vmem and row.writes:
+            data = [operand_mask(o) & _VECTORS for o in inst.operands[inst.num_results :]]
+            self.wide = next((m for m in data if m.bit_count() > 2), 0)
+        if opcode in ("v_readlane_b32", "v_writelane_b32"):
+            self.lane = operand_mask(inst.operands[2]) & _SCALARS
+
+
+def _shifts_result(modifier: str) -> bool:
+    """``op_sel:[..,1]`` writes the high half (the last bit is the result's), ``dst_sel`` a byte or a half."""
+    if modifier.startswith("dst_sel:"):
+        return modifier != "dst_sel:DWORD"
+    return modifier.startswith("op_sel:") and modifier.rstrip("]").endswith("1")
+
+
+def _states(before: Hazards, after: Hazards, gfx950: bool) -> int:
+    """How many wait states must lie between two instructions."""
+    need = 0
+    if before.product:
+        need = _after_product(before, after, gfx950)
+    elif before.vector:
+        need = _after_vector(before, after)
+    elif before.wide & after.writes and after.vector:
+        need = 2
+    elif before.inst.opcode.startswith("s_setreg"):
+        touched = after.inst.opcode.startswith(("s_setreg", "s_getreg")) or after.vector or after.product
+        need = 2 if touched else 0
+    elif before.writes & _M0 and after.reads & _M0 and before.row.unit == "salu":
+        need = 1 if after.vmem or after.row.unit in ("message", "ds") else 0
+    return need
+
+
+def _after_vector(before: Hazards, after: Hazards) -> int:
+    need = 0
+    writes = before.writes
+    scalars = writes & _SCALARS
+    if scalars:
+        if scalars & _EXEC:
+            need = 5 if after.dpp else 4 if after.inst.opcode in _LANE_ACCESS or after.product else 0
+        if scalars & after.lane or (scalars & _VCC and after.inst.opcode.startswith("v_div_fmas")):
+            need = 4
+        if scalars & after.reads & ~_EXEC:
+            need = max(need, 5 if after.vmem else 2 if after.vector else 0)
+    shared = writes & _VECTORS & (after.reads | after.writes)
+    if shared:
+        read = shared & after.reads
+        if after.vector and before.trans and not after.trans:
+            need = max(need, 1)
+        if read and (after.dpp or after.product or after.inst.opcode.startswith("v_permlane")):
+            need = max(need, 2)
+        if read and after.vector and (before.part or after.inst.opcode in _LANE_ACCESS):
+            need = max(need, 1)
+    return need
+
+
+def _after_product(before: Hazards, after: Hazards, gfx950: bool) -> int:
+    passes, writes = before.passes, before.writes
+    more = 1 if gfx950 and passes != 2 else 0
+    touched = writes & (after.reads | after.writes)
+    if after.product:
+        if writes & after.factors:
+            return _to_factor(before, more, gfx950)
+        return _to_addend(before, after, more, gfx950) if touched else 0
+    need = 0
+    if touched and (after.vector or after.memory):
+        if before.double:
+            need = 18 if after.memory else 19 if gfx950 else 11
+        else:
+            need = passes + 3 + more if before.xdl else passes + 2
+    if before.addend & after.writes and after.vector and not before.double:
+        need = max(need, passes - 1)
+    return need
+
+
+def _to_factor(before: Hazards, more: int, gfx950: bool) -> int:
+    """A product's result is multiplied by the next."""
+    if before.double:
+        return 19 if gfx950 else 11
+    return before.passes + 3 + more if before.xdl else before.passes + 2
+
+
+def _to_addend(before: Hazards, after: Hazards, more: int, gfx950: bool) -> int:
+    """A product's result is added to (or overwritten) by the next: forwarded where both are the very same registers."""
+    if before.writes == after.addend and before.writes == after.writes:
+        return 2 if before.passes == 2 else 0
+    if before.double:
+        return 17 if gfx950 else 9
+    if not before.xdl:
+        return before.passes
+    return before.passes + 1 + more
+
+
+class _Window:
+    """The latest instructions that may matter: (wait states since, instruction), without order."""
+
+    __slots__ = ("recent",)
+
+    def __init__(self, recent: dict[int, tuple[int, Hazards]]) -> None:
+        self.recent = recent
+
+    def copy(self) -> "_Window":
+        return _Window(dict(self.recent))
+
+    def age(self, states: int) -> None:
+        """Let wait states pass."""
+        self.recent = {
+            key: (since + states, inst) for key, (since, inst) in self.recent.items() if since + states < WINDOW
+        }
+
+    def merge(self, other: "_Window") -> bool:
+        """Take in another path, each instruction with its smaller distance; says whether that is something new."""
+        changed = False
+        for key, (since, inst) in other.recent.items():
+            known = self.recent.get(key)
+            if known is None or since < known[0]:
+                self.recent[key] = (since, inst)
+                changed = True
+        return changed
+
+
+def insert_nops(body: list[_Item], gfx950: bool) -> list[_Item]:
+    """The body with ``s_nop`` where two instructions would stand too close."""
+    runs = runs_of(body)
+    known = {id(item): Hazards(item, gfx950) for item in body if isinstance(item, Inst)}
+    incoming: list[_Window | None] = [None] * len(runs)
+    outputs: list[list[_Item]] = [[] for _ in runs]
+    todo: list[int] = []
+    if runs:
+        incoming[0] = _Window({})
+        todo.append(0)
+    while todo:
+        index = min(todo)
+        todo.remove(index)
+        start = incoming[index]
+        assert start is not None
+        window = start.copy()
+        outputs[index] = _through(runs[index], window, known, gfx950)
+        for after in runs[index].after:
+            earlier = incoming[after]
+            if earlier is None:
+                incoming[after] = window.copy()
+            elif not earlier.merge(window):
+                continue
+            if after not in todo:
+                todo.append(after)
+    return [item for output in outputs for item in output]
+
+
+def _through(run: Run, window: _Window, known: dict[int, Hazards], gfx950: bool) -> list[_Item]:
+    out: list[_Item] = []
+    for item in run.items:
+        if not isinstance(item, Inst):
+            out.append(item)
+            continue
+        facts = known[id(item)]
+        missing = max(
+            (_states(before, facts, gfx950) - since for since, before in window.recent.values()),
+            default=0,
+        )
+        while missing > 0:
+            states = min(missing, 8)
+            out.append(Inst("s_nop", [Imm(states - 1)], 0, item.loc))
+            window.age(states)
+            missing -= states
+        out.append(item)
+        window.age(_length(item))
+        if _may_endanger(facts):
+            window.recent[id(item)] = (0, facts)
+    return out
+
+
+def _length(inst: Inst) -> int:
+    """Wait states that an instruction is: ``s_nop n`` n + 1, others 1."""
+    operand = inst.operands[0] if inst.opcode == "s_nop" else None
+    return operand.value + 1 if isinstance(operand, Imm) else 1
+
+
+def _may_endanger(facts: Hazards) -> bool:
+    """Whether some hazard begins with the instruction."""
+    if facts.product or facts.vector:
+        return True
+    return bool(facts.wide) or bool(facts.writes & _M0) or facts.inst.opcode.startswith("s_setreg")

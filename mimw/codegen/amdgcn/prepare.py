@@ -1,0 +1,126 @@
+"""What an SSA function goes through before allocation: a copy of its own, edges that can hold copies, fused branches.
+
+Owns the rules that the allocator assumes: an edge that brings arguments leaves a block with one successor; what the wave starts with
+stands first; a product of matrices is tied to what it adds to; a comparison that only decides the branch of its block stands last and
+leaves its answer in SCC (such a terminator has two edges and no condition).
+"""
+
+from __future__ import annotations
+
+from mimw.codegen.amdgcn.isa import resolve
+from mimw.codegen.machine import (
+    Block,
+    Comment,
+    Edge,
+    Function,
+    Inst,
+    Reg,
+    Terminator,
+    dead_code,
+    reachable_blocks,
+    read,
+)
+
+
+def removable(inst: Inst) -> bool:
+    """Whether nobody notices when an instruction goes whose results are unused."""
+    if inst.opcode[:2] == "p_":
+        return inst.num_results > 0 and inst.guard is None
+    return resolve(inst.opcode).removable
+
+
+def prepare(fn: Function) -> Function:
+    """A copy of `fn` that obeys the rules above; instructions are shared."""
+    out = _copied(fn)
+    dead_code(out, removable)
+    for block in out.blocks:
+        block.insts = [_tied_product(inst) for inst in block.insts]
+    _fuse_branches(out)
+    _split_edges(out)
+    entries_first(out)
+    return out
+
+
+def _copied(fn: Function) -> Function:
+    out = Function(fn.name, fn.params)
+    out.directives, out.shared, out.pointers = dict(fn.directives), list(fn.shared), dict(fn.pointers)
+    twins: dict[int, Block] = {}
+    blocks = reachable_blocks(fn)
+    for block in blocks:
+        twin = twins[id(block)] = Block(block.hint, list(block.params))
+        twin.insts, twin.nounroll = list(block.insts), block.nounroll
+    for block in blocks:
+        term = block.term
+        assert term is not None
+        edges = [Edge(twins[id(edge.block)], list(edge.args)) for edge in term.edges]
+        twins[id(block)].term = Terminator(edges, term.cond, term.uniform, term.loc)
+    out.blocks = [twins[id(block)] for block in blocks]
+    return out
+
+
+def _tied_product(inst: Inst | Comment) -> Inst | Comment:
+    if isinstance(inst, Comment) or not inst.opcode.startswith("v_mfma_") or inst.tied_in is not None:
+        return inst
+    addend = inst.operands[3]
+    if not isinstance(addend, Reg):
+        return inst
+    return Inst(inst.opcode, inst.operands, inst.num_results, inst.loc, inst.guard, tied_in=[addend])
+
+
+def _split_edges(fn: Function) -> None:
+    """Give every edge that brings arguments from a fork a block of its own."""
+    blocks: list[Block] = []
+    for block in fn.blocks:
+        blocks.append(block)
+        term = block.term
+        assert term is not None
+        if len(term.edges) < 2:
+            continue
+        for edge in term.edges:
+            if edge.args:
+                between = Block(block.hint)
+                between.term = Terminator([Edge(edge.block, edge.args)], None, True, term.loc)
+                edge.block, edge.args = between, []
+                blocks.append(between)
+    fn.blocks = blocks
+
+
+def entries_first(fn: Function) -> None:
+    """What the wave starts with is taken before anything else happens."""
+    block = fn.blocks[0]
+    entries = [i for i in block.insts if isinstance(i, Inst) and i.opcode == "p_entry"]
+    if entries:
+        block.insts = [
+            *entries,
+            *(i for i in block.insts if not isinstance(i, Inst) or i.opcode != "p_entry"),
+        ]
+
+
+def _fuse_branches(fn: Function) -> None:
+    uses = _use_counts(fn)
+    for block in fn.blocks:
+        term = block.term
+        assert term is not None
+        if term.cond is None or uses.get(term.cond) != 1:
+            continue
+        for i, inst in enumerate(block.insts):
+            if isinstance(inst, Inst) and inst.opcode.startswith("p_cmp_") and inst.operands[0] is term.cond:
+                del block.insts[i]
+                block.insts.append(Inst("s_" + inst.opcode[2:], inst.operands[1:], 0, inst.loc))
+                term.cond = None
+                break
+
+
+def _use_counts(fn: Function) -> dict[Reg, int]:
+    counts: dict[Reg, int] = {}
+    for block in fn.blocks:
+        term = block.term
+        assert term is not None
+        regs = [term.cond] if term.cond is not None else []
+        regs += [arg for edge in term.edges for arg in edge.args if isinstance(arg, Reg)]
+        for inst in block.insts:
+            if isinstance(inst, Inst):
+                regs += read(inst)
+        for reg in regs:
+            counts[reg] = counts.get(reg, 0) + 1
+    return counts

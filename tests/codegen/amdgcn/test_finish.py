@@ -1,0 +1,36 @@
+"""Random SSA programs before and after `finish` do the same to memory, with many registers and with few."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mimw.codegen.amdgcn.finish import finish
+from mimw.codegen.amdgcn.regalloc import Budget, budget
+from mimw.target import get_target
+from tests.codegen.amdgcn.machine_kit import After, Before, Generator, entry_values
+
+LIMITS = {
+    "plenty": budget(4),
+    "sixteen waves": budget(16),
+    "few": Budget(20, 48, 0),
+    "few, accumulators": Budget(24, 46, 48),
+    "very few": Budget(14, 44, 0),
+}
+
+
+def same(seed: int, limits: Budget, size: int = 12) -> None:
+    """One random program, both ways."""
+    fn = Generator(seed, size).make()
+    before = Before(fn, entry_values()).run()
+    done = finish(fn, get_target("gfx942"), waves=4, limits=limits)
+    after = After(done.flat, entry_values()).run()
+    assert after.stores == before.stores
+    assert done.vgprs <= limits.v and done.agprs <= limits.a and done.sgprs <= limits.s
+
+
+@pytest.mark.parametrize("name", LIMITS)
+@given(seed=st.integers(0, 1 << 32))
+def test_random_programs(name: str, seed: int) -> None:
+    same(seed, LIMITS[name])
