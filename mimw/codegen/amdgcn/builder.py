@@ -15,7 +15,7 @@ from mimw.codegen.amdgcn.opcodes import FLOAT, SEQUENCES, is_float, is_signed, l
 from mimw.codegen.lane import CTA, LANE, WARP, Lane, Tile, bits_of, wrap_int
 from mimw.codegen.machine import Imm, Inst, Reg, Symbol
 from mimw.diagnostics import CompilationError, InternalError
-from mimw.ir.types import BF16, F32, I1, I32, I64, U32, DType, Element, TensorDescType
+from mimw.ir.types import BF16, F32, I1, I32, I64, U32, DType, Element
 from mimw.target import Target
 
 HIDDEN_GRID = ("hidden_block_count_x", "hidden_block_count_y", "hidden_block_count_z")
@@ -29,7 +29,7 @@ class AmdgcnBuilder(Core):
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
-        self.params: list[tuple[str, Element | TensorDescType, int]] = []
+        self.params: list[tuple[str, Element, int]] = []
         self.grid_offset = 0
         self.uses_grid = False
         self.workgroup_ids = "x"
@@ -228,10 +228,6 @@ class AmdgcnBuilder(Core):
     def argument(self, index: int) -> Lane:
         name, dtype, offset = self.params[index]
         self.hint = name
-        if isinstance(dtype, TensorDescType):
-            raise CompilationError(
-                "unsupported", f"{self.target.name} has no tensor descriptors as arguments", self.loc
-            )
         bits = bits_of(dtype) if dtype is not I1 else 8
         if bits >= 32:
             return Lane(dtype, self._load_argument(f"s{bits}", offset), uniform=CTA)
