@@ -8,6 +8,7 @@ instructions may stand inside, and nothing has to be saved. `gather` (on SSA, be
 from __future__ import annotations
 
 from mimw.codegen.amdgcn.effects import VECTOR_UNITS, mask_of, operand_mask
+from mimw.codegen.amdgcn.expand import physical
 from mimw.codegen.amdgcn.isa import resolve
 from mimw.codegen.machine import Comment, Function, Imm, Inst, Label, Reg, read, written
 
@@ -80,7 +81,7 @@ def set_exec_masks(body: "list[Inst | Label | Comment]") -> "list[Inst | Label |
 
 def _set_exec(like: Inst | None, mask: Reg | None) -> Inst:
     source = mask if mask is not None else Imm(-1)
-    return Inst("s_mov_b64", [Reg("mask", name="exec"), source], 1, like.loc if like is not None else None)
+    return Inst("s_mov_b64", [physical("exec"), source], 1, like.loc if like is not None else None)
 
 
 def _needs_all_lanes(inst: Inst) -> bool:

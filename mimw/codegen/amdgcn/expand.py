@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mimw.codegen.amdgcn.isa import resolve
-from mimw.codegen.amdgcn.registers import unit_name, units
+from mimw.codegen.amdgcn.registers import FIRST, unit_name, units
 from mimw.codegen.machine import Imm, Inst, Operand, Reg, Symbol
 from mimw.diagnostics import InternalError, Loc
 
@@ -41,7 +41,9 @@ def is_pseudo(opcode: str) -> bool:
 
 def physical(text: str) -> Reg:
     """A physical register by its name, as an operand."""
-    return Reg(f"{text[0]}32", name=text)
+    found = units(text)
+    file = "a" if found.start >= FIRST["a"] else "v" if found.start >= FIRST["v"] else "s"
+    return Reg(f"{file}{32 * len(found)}", name=text)
 
 
 def part_of(operand: Operand, index: int) -> Operand:
@@ -104,7 +106,7 @@ def _select(inst: Inst) -> list[Inst]:
 
 def _div_fmas(inst: Inst) -> list[Inst]:
     result, a, b, c, mask, *modifiers = inst.operands
-    vcc = Reg("mask", name="vcc")
+    vcc = physical("vcc")
     return [
         Inst("s_mov_b64", [vcc, mask], 1, inst.loc),
         Inst("v_" + inst.opcode[2:], [result, a, b, c, *modifiers], 1, inst.loc),
@@ -120,7 +122,7 @@ def _load_to_shared(inst: Inst) -> list[Inst]:
     if opcode.startswith("buffer_"):  # buffer_load_dword .. lds
         opcode = opcode.replace("_load_lds_", "_load_") + "_lds"
     return [
-        Inst("s_mov_b32", [Reg("s32", name="m0"), value], 1, inst.loc),
+        Inst("s_mov_b32", [physical("m0"), value], 1, inst.loc),
         Inst(opcode, operands, 0, inst.loc, inst.guard),
     ]
 

@@ -48,14 +48,7 @@ _DPP = (
     "quad_perm", "row_shl", "row_shr", "row_ror", "row_newbcast", "row_mirror", "row_half_mirror", "wave_", "row_bcast",
 )  # fmt: skip
 _LANE_ACCESS = frozenset(("v_readlane_b32", "v_readfirstlane_b32", "v_writelane_b32"))
-_PARTIAL = (
-    "v_cvt_pk_fp8_f32",
-    "v_cvt_pk_bf8_f32",
-    "v_cvt_sr_fp8_f32",
-    "v_cvt_sr_bf8_f32",
-    "v_fma_mixhi_f16",
-    "v_cvt_scalef32_",
-)
+_HIGH_HALF = ("v_fma_mixhi_f16", "v_cvt_scalef32_")
 
 
 class Hazards(Effects):
@@ -102,7 +95,7 @@ class Hazards(Effects):
                 self.factors |= operand_mask(operand)
         modifiers = [o.name for o in inst.operands if isinstance(o, Symbol)]
         self.dpp = self.vector and any(m.startswith(_DPP) for m in modifiers)
-        self.part = self.vector and (opcode.startswith(_PARTIAL) or any(map(_shifts_result, modifiers)))
+        self.part = self.vector and (opcode.startswith(_HIGH_HALF) or any(_shifts_result(opcode, m) for m in modifiers))
         if self.vmem and row.writes:
             data = [operand_mask(o) & _VECTORS for o in inst.operands[inst.num_results :]]
             self.wide = next((m for m in data if m.bit_count() > 2), 0)
@@ -110,11 +103,13 @@ class Hazards(Effects):
             self.lane = operand_mask(inst.operands[2]) & _SCALARS
 
 
-def _shifts_result(modifier: str) -> bool:
-    """``op_sel:[..,1]`` writes the high half (the last bit is the result's), ``dst_sel`` a byte or a half."""
+def _shifts_result(opcode: str, modifier: str) -> bool:
+    """``op_sel:[..,1]`` writes the high half (the last bits are the result's), ``dst_sel`` a byte or a half."""
     if modifier.startswith("dst_sel:"):
         return modifier != "dst_sel:DWORD"
-    return modifier.startswith("op_sel:") and modifier.rstrip("]").endswith("1")
+    if not modifier.startswith("op_sel:"):
+        return False
+    return "1" in modifier if opcode.startswith("v_cvt_") else modifier.rstrip("]").endswith("1")
 
 
 def _states(before: Hazards, after: Hazards, gfx950: bool) -> int:
