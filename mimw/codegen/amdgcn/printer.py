@@ -142,6 +142,7 @@ def _descriptor(name: str, facts: KernelFacts) -> list[str]:
         f".amdhsa_kernel {name}",
         f"  .amdhsa_group_segment_fixed_size {facts.lds_bytes}",
         f"  .amdhsa_private_segment_fixed_size {facts.scratch_bytes}",
+        f"  .amdhsa_enable_private_segment {int(facts.scratch_bytes > 0)}",
         f"  .amdhsa_kernarg_size {facts.kernarg_bytes}",
         "  .amdhsa_user_sgpr_count 2",
         "  .amdhsa_user_sgpr_kernarg_segment_ptr 1",
