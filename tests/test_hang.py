@@ -27,6 +27,7 @@ from tests.gpu import hang_kernels
 from tests.gpu.hang_kernels import CASES, Case, endless
 from tests.kernels.engines import described
 from tests.runtime.fake_cuda import OK, CUresult, FakeDriver, Tensor, TorchDtype
+from tests.tools.test_docs import blocks, unmatched
 
 I32 = TorchDtype("int32")
 Array = np.ndarray[Any, Any]
@@ -446,3 +447,24 @@ def test_streams_that_are_captured_are_refused(device: tuple[Any, SimulatedDevic
     assert caught.value.code == "launch-option" and "hint: switch that off for graphs: hang_timeout=0" in str(
         caught.value
     )
+
+
+# -- the document
+
+HANGS = Path(__file__).parents[1] / "docs" / "hangs.md"
+
+
+def test_the_documents_message_is_real(tmp_path: Path) -> None:
+    (_, kernel), (_, shown) = blocks(HANGS)
+    file = tmp_path / "sums.py"
+    file.write_text(kernel)
+    namespace: dict[str, Any] = {}
+    exec(compile(kernel, str(file), "exec"), namespace)
+    signature = {"x": "*f32:16", "y": "*f32:16", "rounds": "*i32"}
+    built_kernel = namespace["running_sums"].compile(signature, {"N": 256, "STAGES": 3}, hang_timeout="2s")
+    x, y = np.ones((8, 256), np.float32), np.zeros(256, np.float32)
+    told = Told(built_kernel, [x, y, np.array([8], np.int32)], 8, races=False)
+    head = "kernel 'running_sums' with grid (8, 1, 1)"
+    message = str(hang.explain(head, told.table, told.records, told.total, "", UNKNOWN)).replace(f"{tmp_path}/", "")
+    assert unmatched(shown, message) is None, message
+    assert len(shown.splitlines()) == len(message.splitlines())

@@ -152,6 +152,7 @@ def explain(head: str, table: dict[str, Any], records: list[HangRecord], total: 
         lines += _row(rows)
     if len(groups) > _ROWS:
         lines.append(f"  and {len(groups) - _ROWS} more places (all are in .records)")
+    lines += [f"  no warp of task {name} waited: it had ended, or was computing" for name in _absent(table, shown)]
     later = sum(r.after for r in records)
     if later and later < len(records):
         lines.append(f"  ({_count(later, 'warp')} came to a wait after that and passed through)")
@@ -159,6 +160,12 @@ def explain(head: str, table: dict[str, Any], records: list[HangRecord], total: 
     if lost:
         lines.append(f"  {lost}: restart the process")
     return KernelHang("\n".join(lines), loc, records, total, bool(lost), _hint(shown))
+
+
+def _absent(table: dict[str, Any], shown: list[HangRecord]) -> list[str]:
+    """The tasks of which no warp gave up."""
+    waited = {r.task for r in shown}
+    return [name for name in table["tasks"] if name not in waited]
 
 
 def _row(rows: list[HangRecord]) -> list[str]:

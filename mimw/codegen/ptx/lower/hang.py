@@ -127,7 +127,7 @@ def parameters(build: HangBuild | None) -> list[tuple[str, str, int, int]]:
 
 
 def table(build: HangBuild, function: Function) -> dict[str, Any]:
-    """What records mean, as JSON values: ``sites`` by number, ``barriers`` with offset, count and who completes their phases."""
+    """What records mean, as JSON values: ``sites`` by number, ``barriers`` with offset, count and who completes their phases, names of ``tasks``."""
     rows: dict[BarrierAllocOp, dict[str, Any]] = {}
     for op in function.walk():
         if isinstance(op, BarrierAllocOp):
@@ -143,7 +143,8 @@ def table(build: HangBuild, function: Function) -> dict[str, Any]:
                 {"what": spelled + amount, "task": build.task_of(op), "file": op.loc.file, "line": op.loc.line}
             )
     barriers = [*rows.values(), *_named_rows(build, function)]
-    return {"timeout": build.timeout, "grace": GRACE, "sites": build.sites, "barriers": barriers}
+    tasks = build.tasks.names if build.tasks.partition is not None else []
+    return {"timeout": build.timeout, "grace": GRACE, "sites": build.sites, "barriers": barriers, "tasks": tasks}
 
 
 def _named_rows(build: HangBuild, function: Function) -> list[dict[str, Any]]:
