@@ -15,7 +15,8 @@ from mimw.codegen.amdgcn.control_flow import runs_of
 from mimw.codegen.amdgcn.effects import Effects
 from mimw.codegen.machine import Comment, Imm, Inst, Label, Operand, Symbol
 
-VM_MOST, LGKM_MOST = 63, 15
+VM_MOST, LGKM_MOST = 62, 14
+"""Counts that a wait can name: one below what the counters hold, where a full counter cannot be told from more (and waiting for 15 is no wait)."""
 
 _Item = Inst | Label | Comment
 
