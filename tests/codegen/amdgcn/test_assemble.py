@@ -187,3 +187,15 @@ def test_the_helper_ends_with_its_parent() -> None:
         deadline -= 1
         signal.sigtimedwait([], 0.05)
     assert deadline
+
+
+def test_stamp_of_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It names the library without loading it, and sees another one in its place."""
+    library = tmp_path / "libLLVM.so"
+    monkeypatch.setenv("MIMW_LLVM", str(library))
+    assert llvm.library_stamp() == "none"
+    library.write_bytes(b"no library")
+    first = llvm.library_stamp()
+    library.write_bytes(b"another one")
+    assert str(library) in first
+    assert llvm.library_stamp() != first
