@@ -61,6 +61,10 @@ class MBarrier:
         """The epoch that whoever sees the current phase complete will know."""
         return self.base + self.phase + 1
 
+    def used(self) -> bool:
+        """Whether anything has happened at it."""
+        return bool(self.phase or self.tx or self.waiters or self.pending != self.count)
+
     def missing(self) -> str:
         """What the current phase lacks, in words."""
         if self.tx < 0:
@@ -104,6 +108,7 @@ class Waiting:
         self.copy_epoch: dict[int, int] = {}
         self.unfenced: list[MBarrier] = []
         self.expired: set[int] = set()
+        self.overwritten: set[tuple[int, int]] = set()
         self.barrier_epochs: dict[tuple[int, int], int] = {}
         self.registers: dict[int, int] = {}
         self.free_registers: dict[int, int] = {}

@@ -58,9 +58,11 @@ class Landing:
 
 def _spare_barriers(s: Sim, cta: int, offsets: Array, width: int) -> None:
     low, high = int(offsets.min()), int(offsets.max()) + width
-    for where, offset in s.mbarriers:
-        if where == cta and low <= offset < high:
+    for where, offset in [key for key in s.mbarriers if key[0] == cta and low <= key[1] < high]:
+        if s.strict or s.mbarriers[where, offset].used():
             raise SimulationError(f"the copy writes over the mbarrier at {offset:#x}")
+        del s.mbarriers[where, offset]
+        s.overwritten.add((where, offset))
 
 
 def signalled(s: Sim, warp: int, cta: int, offset: int) -> MBarrier:
