@@ -271,8 +271,8 @@ def _pair(first: tuple[_Place, _Place], second: tuple[_Place, _Place]) -> tuple[
     if isinstance(b, int) and isinstance(d, int):
         same_file = (a < FIRST["v"]) == (b < FIRST["v"]) and b < FIRST["a"]
         return (a, b) if same_file and b % 2 == 0 and d == b + 1 else None
-    if isinstance(b, tuple) and isinstance(d, tuple) and 0 <= b[1] <= 64 and d[1] == 0:
-        return a, b
+    if isinstance(b, tuple) and isinstance(d, tuple) and d[1] == 0:
+        return (a, b) if b[1] <= 64 or (a < FIRST["v"] and b[1] < 1 << 31) else None
     return None
 
 

@@ -13,6 +13,7 @@ from mimw.codegen.machine import (
     Comment,
     Edge,
     Function,
+    Imm,
     Inst,
     Reg,
     Terminator,
@@ -32,9 +33,10 @@ def removable(inst: Inst) -> bool:
 def prepare(fn: Function) -> Function:
     """A copy of `fn` that obeys the rules above; instructions are shared."""
     out = _copied(fn)
-    dead_code(out, removable)
+    constants = _constants(out)
     for block in out.blocks:
-        block.insts = [_tied_product(inst) for inst in block.insts]
+        block.insts = [_tied(inst, constants) for inst in block.insts]
+    dead_code(out, removable)
     _fuse_branches(out)
     _split_edges(out)
     entries_first(out)
@@ -58,13 +60,35 @@ def _copied(fn: Function) -> Function:
     return out
 
 
-def _tied_product(inst: Inst | Comment) -> Inst | Comment:
-    if isinstance(inst, Comment) or not inst.opcode.startswith("v_mfma_") or inst.tied_in is not None:
+def _constants(fn: Function) -> dict[Reg, Imm]:
+    """Registers that hold one 32-bit constant."""
+    found: dict[Reg, Imm] = {}
+    for block in fn.blocks:
+        for inst in block.insts:
+            if isinstance(inst, Inst) and inst.opcode == "v_mov_b32" and inst.guard is None and inst.tied_in is None:
+                reg, value = inst.operands[:2]
+                if isinstance(reg, Reg) and isinstance(value, Imm) and len(inst.operands) == 2:
+                    found[reg] = value
+    return found
+
+
+def _tied(inst: Inst | Comment, constants: dict[Reg, Imm]) -> Inst | Comment:
+    """Products are tied to what they add to; a tied constant is made in place."""
+    if isinstance(inst, Comment):
         return inst
-    addend = inst.operands[3]
-    if not isinstance(addend, Reg):
+    tied = inst.tied_in
+    if tied is None:
+        addend = inst.operands[3] if inst.opcode.startswith("v_mfma_") else None
+        if not isinstance(addend, Reg):
+            return inst
+        tied = [addend]
+    elif any(isinstance(value, Reg) and value in constants for value in tied):
+        tied = [constants.get(value, value) if isinstance(value, Reg) else value for value in tied]
+    else:
         return inst
-    return Inst(inst.opcode, inst.operands, inst.num_results, inst.loc, inst.guard, tied_in=[addend])
+    return Inst(
+        inst.opcode, inst.operands, inst.num_results, inst.loc, inst.guard, inst.guard_neg, tied, inst.redefined
+    )
 
 
 def _split_edges(fn: Function) -> None:

@@ -145,15 +145,33 @@ class _Filler:
         return self.victims
 
     def _place(self, group: Group) -> None:
-        wanted = group.wanted
-        if wanted is not None and wanted in self._places(group) and self._fits(group, wanted):
-            self._put(group, wanted)
+        places = self._places(group)
+        if group.wanted is not None and group.wanted in places and self._fits(group, group.wanted):
+            self._put(group, group.wanted)
             return
-        for place in self._places(group):
-            if self._fits(group, place):
-                self._put(group, place)
-                return
-        self._make_room(group)
+        place = self._first_fit(group, places)
+        if place is None:
+            self._make_room(group)
+        else:
+            self._put(group, place)
+
+    def _first_fit(self, group: Group, places: range) -> int | None:
+        """The lowest place where nothing is in the way."""
+        busy = self.busy
+        if len(group.lives) == 1:
+            ((offset, live),) = group.lives.items()
+            for place in places:
+                if not busy[place + offset] & live:
+                    return place
+            return None
+        cells = list(group.lives.items())
+        for place in places:
+            for offset, live in cells:
+                if busy[place + offset] & live:
+                    break
+            else:
+                return place
+        return None
 
     def _places(self, group: Group) -> range:
         """Where a group may stand, whether or not there is something."""
@@ -216,9 +234,10 @@ class _Filler:
 
 
 def _rank(group: Group) -> tuple[int, int, int]:
-    """What may not be spilled and is wide comes first, then by start."""
+    """What may not be spilled comes first, then what has a place already, then the widest; each by start."""
     start = min((live & -live).bit_length() for live in group.lives.values())
-    return (0 if group.cost == INFINITE else 1, -group.width if group.width > 1 else 0, start)
+    first = 0 if group.cost == INFINITE else 1 if group.wanted is not None else 2
+    return (first, -group.width if group.width > 1 else 0, start)
 
 
 __all__ = ["Allocation", "Budget", "Imm", "allocate", "bits", "budget", "written"]
