@@ -141,7 +141,7 @@ def poll(ctx: Lowering, emit_try: Try, site: int, place: Lane, phase: Lane, done
     b.emit("or.pred", [ends, over, told], 1)
     b.block.term = Terminator([Edge(stop, []), Edge(again, [since])], ends, False, b.loc)
     ctx.place(stop)
-    _trap_if_endless(b, first, told, now)
+    _stop_if_endless(b, first, told, now)
     _record(ctx, site, place, phase, since, now, done)
     b.close_scope()
 
@@ -165,11 +165,16 @@ def held_up(ctx: Lowering, op: OpBase, emit_wait: Callable[[], None]) -> None:
     ctx.place(done)
 
 
-def _trap_if_endless(b: PtxBuilder, first: Reg, told: Reg, now: Reg) -> None:
-    """A loop that only a message ends comes to its wait again and again: long after the kernel gave up it is stopped."""
-    endless, both = _later(b, _difference(b, now, first), GRACE), Reg("pred", "endless")
-    b.emit("and.pred", [both, endless, told], 1)
-    b.trap(Lane(I1, both), "a loop goes on long after a wait gave up")
+def _stop_if_endless(b: PtxBuilder, first: Reg, told: Reg, now: Reg) -> None:
+    """A loop that only a message ends comes to its wait again and again: long after the kernel gave up it is stopped by a store to address 0.
+
+    A trap would do, but is an exit for ptxas, before which it waits for the products that are under way here (C7517, seen).
+    """
+    late, endless = _later(b, _difference(b, now, first), GRACE), Reg("pred", "endless")
+    b.emit("and.pred", [endless, late, told], 1)
+    b.comment("a loop goes on long after a wait gave up: stop the kernel")
+    nowhere, zero = b.register(b.const(U64, 0)), b.register(b.const(U32, 0))
+    b.emit("st.volatile.global.b32", [Addr(nowhere), zero], 0, Lane(I1, endless))
 
 
 def _record(ctx: Lowering, site: int, place: Lane, phase: Lane, since: Reg, now: Reg, done: Block) -> None:
