@@ -17,7 +17,7 @@ from typing import Any
 from mimw.codegen.ptx import assemble
 from mimw.codegen.ptx.emit import emit
 from mimw.codegen.ptx.printer import print_module
-from mimw.diagnostics import CompilationError, InternalError, LaunchError, Loc
+from mimw.diagnostics import CompilationError, InternalError, LaunchError, Loc, MimwWarning
 from mimw.frontend.trace import Signature, trace
 from mimw.ir.core import Module
 from mimw.ir.printer import print_module as print_ir
@@ -184,7 +184,7 @@ def compile_module(
             ptx = emit(module, target, known, {"entry": entry, "maxnreg": fn.options.get("maxnreg", 0)})
         with times.stage("print ptx"):
             asm["ptx"] = print_module(ptx)
-    except (CompilationError, InternalError):
+    except (CompilationError, InternalError, MimwWarning):  # a warning, where the user makes errors of them
         raise
     except Exception as error:
         raise InternalError(f"{type(error).__name__}: {error}", fn.loc, _dump(module)) from error

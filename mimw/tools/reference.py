@@ -17,6 +17,7 @@ import mimw.language as ml
 from mimw.frontend.error_codes import ERROR_CODES
 from mimw.ir.opdef import OPS, ElementwiseOp, OpSpec
 from mimw.ir.types import DType
+from mimw.passes.protocol.warn import WARNINGS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -170,6 +171,16 @@ def error_reference() -> str:
     ]
     codes = {**OTHER_CODES, **ERROR_CODES}
     out += [f"| `{code}` | {codes[code]} |" for code in sorted(codes)]
+    out += [
+        "",
+        "## Warnings",
+        "",
+        "What only looks wrong when a kernel is compiled: `mimw.MimwWarning`, at the kernel's line. `# mimw: ignore[code]` at that line silences it.",
+        "",
+        "| code | meaning |",
+        "|---|---|",
+    ]
+    out += [f"| `{code}` | {WARNINGS[code]} |" for code in sorted(WARNINGS)]
     return "\n".join(out) + "\n"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import linecache
 import os
 import runpy
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mimw.compiler import pipeline
-from mimw.diagnostics import CompilationError
+from mimw.diagnostics import CompilationError, MimwWarning
 from mimw.ir.core import Module
 from mimw.ir.rewriter import clone_function
 from mimw.sim.errors import SimulationError
@@ -84,6 +85,7 @@ class Watch:
         self.settings = settings
         self.launches: list[Checked] = []
         self.others: dict[str, int] = {}
+        self.warned: list[SimulationError] = []
         self.raised: CompilationError | None = None
         self.timed: list[timeline.Launch] = []
 
@@ -94,7 +96,7 @@ class Watch:
             self.others[name] = self.others.get(name, 0) + 1
             return run_on_host(module, args, grid)
         if self.settings.check:
-            check_protocol(module)
+            self.warned += check_protocol(module)
         if self.settings.timeline:
             self._time(module, args, grid)
         seeds = self.settings.seeds()
@@ -116,15 +118,24 @@ class Watch:
     def findings(self) -> list[SimulationError]:
         """Of all launches, each once."""
         out: dict[tuple[Any, ...], SimulationError] = {}
-        for launch in self.launches:
-            for f in launch.findings:
-                out.setdefault((f.code, str(f.loc), *(str(n.loc) for n in f.notes)), f)
+        for f in (*self.warned, *(f for launch in self.launches for f in launch.findings)):
+            out.setdefault((f.code, str(f.loc), *(str(n.loc) for n in f.notes)), f)
         return list(out.values())
 
 
-def check_protocol(module: Module) -> None:
-    """What a compile says of tasks and barriers: `CompilationError`, or warnings."""
-    pipeline.run(Module(clone_function(module.function)), get_target("sm_90a"), passes=pipeline.PROTOCOL)
+def check_protocol(module: Module) -> list[SimulationError]:
+    """What a compile says of tasks and barriers: `CompilationError`, or warnings, as findings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pipeline.run(Module(clone_function(module.function)), get_target("sm_90a"), passes=pipeline.PROTOCOL)
+    out: list[SimulationError] = []
+    for w in (c.message for c in caught):
+        if isinstance(w, MimwWarning):
+            hint = f"{w.hint}; " if w.hint else ""
+            hint += f"# mimw: ignore[{w.code}] at this line silences it"
+            out.append(SimulationError(w.code, w.message, w.loc, notes=w.notes, hint=hint, severity="warning"))
+            out[-1].kernel = module.function.name
+    return out
 
 
 def sim(settings: Settings) -> int:
@@ -133,6 +144,7 @@ def sim(settings: Settings) -> int:
         timeline.check(settings.timeline)
     watch = Watch(settings)
     failed = False
+    linecache.checkcache(settings.path)
     with _as_program(settings), watched(watch.launch):
         try:
             runpy.run_path(settings.path, run_name="__main__")

@@ -24,6 +24,8 @@ from tests.protocol.mutants import (
     text_mutants,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore::mimw.MimwWarning")
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SEEDS = 12
 

@@ -134,6 +134,19 @@ def test_what_a_compile_refuses_is_told_by_a_check(run: Any) -> None:
     assert "error[deadlock]" in found["compilation_error"]
 
 
+def test_a_likely_fault_is_a_warning_of_a_check(run: Any) -> None:
+    odd = ("async_descriptor_load(x, ring[slot]", "async_descriptor_load(x, ring[(i + 1) % STAGES]")
+    status, said, found = run(odd, "--check", "--schedules", "1")
+    assert status == 1 and "warning[slot-mismatch]" in said and "# mimw: ignore[slot-mismatch] at this line" in said
+    assert found["findings"][0]["location"]["line"] == line("ml.async_descriptor_load")
+    silenced = (odd[0], odd[1])
+    text = PROGRAM.replace(*silenced).replace(
+        "full[slot])\n        with", "full[slot])  # mimw: ignore[slot-mismatch]\n        with"
+    )
+    status, said, _ = run((PROGRAM, text), "--check", "--schedules", "1")
+    assert "warning[slot-mismatch]" not in said
+
+
 def test_ctas_that_write_the_same_place_are_a_warning_of_a_check(run: Any) -> None:
     status, said, found = run(("", ""), "--check", after=("twice",))
     assert status == 1 and "warning[global-race]: y is written here and written by the kernel of CTA (0, 0, 0)" in said
