@@ -1,7 +1,7 @@
 """Ready-made register layouts: coalesced blocks, and the fragments of the matrix instructions.
 
-Owns the tables of which lane and register of an instruction holds what (PTX ISA; the AMD ones will stand beside
-them). Chooses nothing: who needs a layout says which. Each factory takes the logical shape and pads it
+Owns the tables of which lane and register of an instruction holds what (PTX ISA; for v_mfma the CDNA3 and CDNA4
+ISA guides). Chooses nothing: who needs a layout says which. Each factory takes the logical shape and pads it
 (`pad_dims`).
 
 **Fragments.** In every MMA layout the lowest register bits are one instruction's fragment in the instruction's
@@ -170,6 +170,64 @@ def wgmma_operand_a(shape: Sequence[int], elem_bits: int, num_warps: int) -> Lay
     lane = [(0, lane_k), (0, 2 * lane_k), (1, 0), (2, 0), (4, 0)]
     warp: list[Vector] = [(1 << bit, 0) for bit in range(4, 6 + taken)] + [(0, 0)] * (groups - taken)
     return Layout.get((rows, depth), reg, lane, warp)
+
+
+def mfma_accumulator(shape: Sequence[int], rows: int, warps_m: int, warps_n: int, elem_bits: int = 32) -> Layout:
+    """D and C of the CDNA instruction v_mfma rows x rows (32 or 16; f64: 16) for a tile (M, N), on waves of 64 lanes.
+
+    Register r of lane l: column l % rows, row 8 (r / 4) + 4 (l / 32) + r % 4 of 32x32, row 4 (l / 16) + r of 16x16, row 4 r + l / 16 of
+    f64. Warps as in `mma_accumulator`.
+    """
+    tile = _log2(rows, "rows")
+    m_dims, n_dims = _outer(shape[0], tile, warps_m), _outer(shape[1], tile, warps_n)
+    if elem_bits == 64:
+        reg, lane = [(4, 0), (8, 0)], [(1, 0), (2, 0)]
+    elif rows == 32:
+        reg, lane = [(1, 0), (2, 0), (8, 0), (16, 0)], [(4, 0)]
+    else:
+        reg, lane = [(1, 0), (2, 0)], [(4, 0), (8, 0)]
+    warp_m, reg_m = _split_rows(m_dims[0], tile, _log2(warps_m, "warps_m"))
+    warp_n, reg_n = _split_cols(n_dims[0], tile, _log2(warps_n, "warps_n"))
+    reg += [(0, x) for x in reg_n] + [(x, 0) for x in reg_m]
+    lanes = [*((0, 1 << bit) for bit in range(tile)), *lane]
+    return Layout.get((m_dims, n_dims), reg, lanes, [(x, 0) for x in warp_m] + [(0, x) for x in warp_n])
+
+
+def mfma_k_width(depth: int, elem_bits: int, rows: int) -> int:
+    """Neighbours along K that a lane holds of an operand of v_mfma: 16 bytes where K has them for all lanes, at least what the smallest
+    instruction takes (8 bytes; one element of f32 and f64). More than one instruction's are cut, alike in both operands."""
+    least = max(1, 64 // elem_bits) if elem_bits <= 16 else 1
+    width = max(least, 128 // elem_bits)
+    while width > least and width * (64 // rows) > depth:
+        width //= 2
+    return width
+
+
+def mfma_operand_a(shape: Sequence[int], elem_bits: int, rows: int, warps_m: int, warps_n: int) -> Layout:
+    """Operand A (M, K) of v_mfma rows x rows: lane l holds row l % rows, K from `mfma_k_width` times l / rows on; warps as
+    `mfma_accumulator`."""
+    tile = _log2(rows, "rows")
+    width = _log2(mfma_k_width(shape[1], elem_bits, rows), "width")
+    m_dims = _outer(shape[0], tile, warps_m)
+    depth = pad_dims(shape[1], "odd", width + 6 - tile)
+    warp_m, reg_m = _split_rows(m_dims[0], tile, _log2(warps_m, "warps_m"))
+    reg = [(0, 1 << bit) for bit in range(width)] + [(0, 1 << bit) for bit in range(width + 6 - tile, depth[0])]
+    lane = [(1 << bit, 0) for bit in range(tile)] + [(0, 1 << bit) for bit in range(width, width + 6 - tile)]
+    warp = [(x, 0) for x in warp_m] + [(0, 0)] * _log2(warps_n, "warps_n")
+    return Layout.get((m_dims, depth), reg + [(x, 0) for x in reg_m], lane, warp)
+
+
+def mfma_operand_b(shape: Sequence[int], elem_bits: int, rows: int, warps_m: int, warps_n: int) -> Layout:
+    """Operand B (K, N) of v_mfma rows x rows: as `mfma_operand_a` with columns for rows."""
+    tile = _log2(rows, "rows")
+    width = _log2(mfma_k_width(shape[0], elem_bits, rows), "width")
+    n_dims = _outer(shape[1], tile, warps_n)
+    depth = pad_dims(shape[0], "odd", width + 6 - tile)
+    warp_n, reg_n = _split_cols(n_dims[0], tile, _log2(warps_n, "warps_n"))
+    reg = [(1 << bit, 0) for bit in range(width)] + [(1 << bit, 0) for bit in range(width + 6 - tile, depth[0])]
+    lane = [(0, 1 << bit) for bit in range(tile)] + [(1 << bit, 0) for bit in range(width, width + 6 - tile)]
+    warp = [(0, 0)] * _log2(warps_m, "warps_m") + [(0, x) for x in warp_n]
+    return Layout.get((depth, n_dims), reg + [(0, x) for x in reg_n], lane, warp)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
   exist for 16-bit types only; for others the store into the buffer transposes.
 - **mma.sync**: operands that come from memory go through a buffer and `memory.local_load`, so that ldmatrix applies; others stay tiles and inference
   converts them. fp8 without fp8 instructions is cast to f16, which is exact.
+- **v_mfma** (CDNA): as mma.sync; f32 is multiplied in f32 ("ieee") or rounded to tf32 before. Accumulators are f32, i32 or f64.
 - **fma**: f32 with precision "ieee" and whatever has no instruction: `mma.dot` on two memdescs.
 
 **Padding.** A buffer's type keeps the logical shape; its `SharedLayout` covers the instruction's multiples (`layout.shape_padded`). For wgmma only rows of M
@@ -101,6 +102,15 @@ def _mma_types(a: DType, b: DType, acc: DType, precision: str) -> bool:
     return _wgmma_types(a, b, acc, precision)
 
 
+def _mfma_types(a: DType, b: DType, acc: DType) -> bool:
+    """Integers are signed in v_mfma; a sum in f16 is made in f32."""
+    if a.bits == 8 and a.kind != "float":
+        return a.kind == "int" and b.kind == "int" and b.bits == 8 and acc is I32
+    if a.bits >= 32:
+        return a is b and a.kind == "float" and acc is a
+    return _wgmma_types(a, b, acc, "")
+
+
 class _Stager:
     """One run: remembers the buffers it made, so that a tile used by two products is staged once."""
 
@@ -128,6 +138,9 @@ class _Stager:
         if self.target.has("mma_sync") and _mma_types(a, b, acc, dot.precision):
             self._mma_sync(dot)
             return f"mma.sync: {obstacle}"
+        if self.target.has("mfma") and _mfma_types(a, b, acc):
+            self._mma_sync(dot)
+            return "v_mfma"
         self._fma(dot)
         return f"fma: no matrix instruction for {a} x {b} -> {acc} ({dot.precision})"
 
@@ -136,6 +149,8 @@ class _Stager:
         _, b = _tile(dot.b)
         if not (_is_fp8(a) and _is_fp8(b)):
             return False
+        if self.target.has("mfma"):
+            return self.target.has("fp8_ocp")
         return self.target.has("fp8_mma_sync") or not wgmma_obstacle(dot, self.target, self.num_warps)
 
     # ------------------------------------------------------------------------------------------------------------- wgmma
