@@ -130,6 +130,8 @@ class _Frame:
         ctx.place(block)
         if self.clustered:
             cluster_barrier(self.b)
+            if ctx.hang is not None:
+                hang_wait.settle(ctx)
         else:
             self.b.emit("bar.sync", [Imm(0)])
         if self.makes_maps:

@@ -56,7 +56,10 @@ def drain(ctx: Lowering) -> None:
 
 def end_of(ctx: Lowering, names: set[str]) -> Callable[[], None] | None:
     """What the threads of a task with ops of these names do before they end."""
-    stores, hang = bool(names & _BULK), ctx.hang is not None
+    stores = bool(names & _BULK)
+    hang = (
+        ctx.hang is not None and cluster_size(ctx.function) == 1
+    )  # CTAs of a cluster settle when all have come to the end
     if not stores and not hang:
         return None
 
