@@ -1,6 +1,6 @@
 """Register allocation: every value of an SSA function gets physical registers, or a place in memory.
 
-Owns the budgets, the order in which groups (`groups`) are placed, and the choice of what is spilled (`spill` rewrites). The widest
+Owns the budgets, the order in which groups (`groups`) are placed, and the choice of what is spilled (`spill` and `accumulators` rewrite). The widest
 groups are placed first, each at the lowest place where nothing else is live at once; live ranges have holes, so the narrow ones fill
 them. Where a group finds no place, the cheapest of what stands in its way is spilled (or the group itself), and all is done again.
 
@@ -10,13 +10,15 @@ where the machine has some left beyond the vector registers, then to scratch mem
 
 from __future__ import annotations
 
+from mimw.codegen.amdgcn.accumulators import ToAccumulators
 from mimw.codegen.amdgcn.frame import Frame
 from mimw.codegen.amdgcn.groups import Group, Groups
-from mimw.codegen.amdgcn.liveness import Liveness, bits
+from mimw.codegen.amdgcn.liveness import Liveness
 from mimw.codegen.amdgcn.prepare import entries_first
 from mimw.codegen.amdgcn.registers import SCALARS
-from mimw.codegen.amdgcn.spill import spill, touches
-from mimw.codegen.machine import Function, Imm, Inst, Reg, written
+from mimw.codegen.amdgcn.rewriter import touches
+from mimw.codegen.amdgcn.spill import ToMemory
+from mimw.codegen.machine import Function, Inst, Reg
 from mimw.diagnostics import InternalError
 
 ROUNDS = 60
@@ -82,7 +84,11 @@ def allocate(fn: Function, limits: Budget) -> Allocation:
                 _reserve(found, frame.lane_registers + _spares(groups))
             victims = _Filler(found.used[file], [g for g in groups.all if g.file == file]).run()
             if victims:
-                spill(live, groups, victims, limits.a, frame, temps)
+                chosen = {id(group): group for group in victims}
+                if file == "v" and limits.a:
+                    ToAccumulators(live, groups, chosen, temps).run()
+                else:
+                    ToMemory(live, groups, chosen, frame, temps).run()
                 entries_first(fn)
                 break
         else:
@@ -238,6 +244,3 @@ def _rank(group: Group) -> tuple[int, int, int]:
     start = min((live & -live).bit_length() for live in group.lives.values())
     first = 0 if group.cost == INFINITE else 1 if group.wanted is not None else 2
     return (first, -group.width if group.width > 1 else 0, start)
-
-
-__all__ = ["Allocation", "Budget", "Imm", "allocate", "bits", "budget", "written"]
