@@ -146,6 +146,7 @@ from mimw.language.mma import alloc_accumulator, async_dot, async_dot_wait, dot
 from mimw.language.not_yet import find as _find
 from mimw.language.pipeline_object import pipeline
 from mimw.language.query import dtype_of, size_of
+from mimw.language.random import rand, rand4x, randint, randint4x, randn, randn4x
 from mimw.language.reduce import (
     argmax,
     argmin,
@@ -159,6 +160,7 @@ from mimw.language.reduce import (
     sum,
     xor_sum,
 )
+from mimw.language.sorting import flip, gather, histogram, sort, topk
 from mimw.language.storage import reuse_group, reuse_group_type, storage_alias_spec, storage_kind
 from mimw.language.task import async_task, async_task_replica_id, async_tasks
 from mimw.language.tensor import (
@@ -265,6 +267,7 @@ __all__ = [
     "fence",
     "fence_async_shared",
     "fence_mbarrier_init_cluster",
+    "flip",
     "float16",
     "float32",
     "float64",
@@ -275,6 +278,8 @@ __all__ = [
     "floor",
     "fma",
     "full",
+    "gather",
+    "histogram",
     "int1",
     "int16",
     "int32",
@@ -316,6 +321,12 @@ __all__ = [
     "pipeline",
     "pointer_type",
     "program_id",
+    "rand",
+    "rand4x",
+    "randint",
+    "randint4x",
+    "randn",
+    "randn4x",
     "range",
     "ravel",
     "reduce",
@@ -330,6 +341,7 @@ __all__ = [
     "sin",
     "size_of",
     "softmax",
+    "sort",
     "split",
     "sqrt",
     "sqrt_rn",
@@ -346,6 +358,7 @@ __all__ = [
     "tanh",
     "tensor",
     "tensor_descriptor",
+    "topk",
     "trans",
     "trunc",
     "uint16",

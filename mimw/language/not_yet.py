@@ -8,7 +8,7 @@ from mimw.ir.builder import current_builder
 from mimw.language.semantic import fail
 
 _TRITON = (
-    "dot_scaled make_block_ptr advance gather histogram sort topk flip rand randn randint rand4x randint4x "
+    "dot_scaled make_block_ptr advance "
     "inline_asm_elementwise map_elementwise debug_barrier squeeze unsqueeze float8e4b15 float8e4b8 float8e5b16 "
     "condition parallel_range"
 )

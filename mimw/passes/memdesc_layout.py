@@ -21,7 +21,15 @@ from mimw.ir.core import Function, Module, OpBase, Value
 from mimw.ir.ops.async_copy import BulkLoadOp, BulkStoreOp, MakeDescriptorOp, TmaLoadOp, TmaStoreOp
 from mimw.ir.ops.cluster import AsyncRemoteCopyOp
 from mimw.ir.ops.control import IfOp, InlinedOp
-from mimw.ir.ops.memory import LocalAllocOp, LocalGatherOp, LocalReinterpretOp, LocalScatterOp, LocalSliceOp, StorageOp
+from mimw.ir.ops.memory import (
+    LocalAllocOp,
+    LocalCountOp,
+    LocalGatherOp,
+    LocalReinterpretOp,
+    LocalScatterOp,
+    LocalSliceOp,
+    StorageOp,
+)
 from mimw.ir.ops.mma import AsyncDotOp
 from mimw.ir.shared_layout import SharedLayout
 from mimw.ir.tma import box_plan
@@ -111,7 +119,7 @@ class _Choice:
             self.copies.append(_Wish(op, dims[-1], shape[-1] * self.size, dims[::-1]))
         elif isinstance(op, (BulkLoadOp, BulkStoreOp)):
             self.plain.append(_Wish(op))
-        elif isinstance(op, (LocalGatherOp, LocalScatterOp, AsyncRemoteCopyOp)):
+        elif isinstance(op, (LocalGatherOp, LocalScatterOp, LocalCountOp, AsyncRemoteCopyOp)):
             self.even = True
 
     def _touch(self, op: OpBase, dims: Dims) -> None:

@@ -1,7 +1,7 @@
 """Wrong uses of buffers that share memory, of layouts that are asked for, and of tiles through descriptors; markers as in `test_tasks_wrong`."""
 
 # fmt: off
-# ruff: noqa: E501, F841
+# ruff: noqa: F841
 from __future__ import annotations
 
 from typing import Any

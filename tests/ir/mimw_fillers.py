@@ -159,6 +159,12 @@ MIMW_FILLERS: dict[str, Any] = {
     "memory.storage": lambda m: _op("memory.storage", 4096, m.random.choice(["", "shared(0, 2*distinct(1, 2))"])),
     "memory.local_slice": lambda m: _op("memory.local_slice", _buffer(m), _coords(m), (2, 8)),
     "memory.local_gather": lambda m: _op("memory.local_gather", _buffer(m), _indices(m), 0),
+    "memory.local_count": lambda m: _op(
+        "memory.local_count",
+        m.value(MemDescType((8,), I32)),
+        m.value(TensorType((31,), I32)),
+        _maybe(m, TensorType((31,), I1)),
+    ),
     "memory.local_scatter": lambda m: _op(
         "memory.local_scatter", _buffer(m), m.value(TensorType((3, 16), F16)), _indices(m), 0
     ),

@@ -271,6 +271,25 @@ class LocalScatterOp(Op):
         return []
 
 
+@op("memory.local_count", effects=[Effect("shared", "read", "dst"), Effect("shared", "write", "dst")])
+class LocalCountOp(Op):
+    """dst[indices[i]] += 1 for each i whose mask is true (all without one), each at once; dst is a buffer of i32 with one dimension."""
+
+    dst: Value = operand()
+    indices: Value = operand()
+    mask: Value | None = optional()
+
+    def infer(self) -> list[Type]:
+        t = memdesc_type(self.dst)
+        if t.dtype is not I32 or len(t.shape) != 1 or element_of(self.indices.type) is not I32:
+            raise ValueError(f"local_count of {self.indices.type} into {t}")
+        if self.mask is not None and (
+            element_of(self.mask.type) is not I1 or shape_of(self.mask.type) != shape_of(self.indices.type)
+        ):
+            raise ValueError(f"mask {self.mask.type} does not fit {self.indices.type}")
+        return []
+
+
 @op("memory.local_load", effects=[Effect("shared", "read", "src")])
 class LocalLoadOp(Op):
     """Read a buffer into registers."""

@@ -7,6 +7,7 @@ import numpy as np
 from mimw.ir.core import OpBase, Value
 from mimw.ir.ops.memory import (
     LocalAllocOp,
+    LocalCountOp,
     LocalGatherOp,
     LocalReinterpretOp,
     LocalScatterOp,
@@ -174,6 +175,17 @@ def _local_scatter(m: Machine, op: LocalScatterOp) -> None:
     buffer.data[places] = m.env[op.src]
     buffer.state()[places] = buffer.tag
     touched(buffer, WRITE, m.clock, op.loc)
+
+
+@executes("memory.local_count")
+def _local_count(m: Machine, op: LocalCountOp) -> None:
+    buffer = m.env[op.dst]
+    values = read_buffer(m, op, buffer)
+    indices = m.env[op.indices].reshape(-1)
+    if op.mask is not None:
+        indices = indices[m.env[op.mask].reshape(-1)]
+    np.add.at(values, _along(buffer, indices, 0), 1)
+    write(buffer, values, m.clock, op.loc)
 
 
 @executes("memory.local_load")
