@@ -72,6 +72,7 @@ OTHER_CODES: dict[str, str] = {
     "named-barrier-id": "The simulator: a named barrier whose number does not exist.",
     "negative-offset": "A TMA store begins below index 0 (simulators; the hardware stops).",
     "no-disassembler": "SASS is asked for and no disassembler is here.",
+    "no-stage": "`mimw inspect` is asked for a stage that code for the target does not go through.",
     "out-of-bounds": "The simulator: an access outside of every array.",
     "outside-kernel": "A language function is called outside of a kernel.",
     "overwritten": "The simulator: a buffer is read after another one that shares its memory was written over it.",

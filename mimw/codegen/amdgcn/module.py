@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mimw.codegen.machine import FlatFunction
 
 
@@ -36,6 +38,19 @@ class KernelFacts:
         self.workgroup_ids = "x"
         self.threads = 64
         self.args: list[tuple[str, int, int, str]] = []
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> KernelFacts:
+        """The inverse of `to_dict`."""
+        out = KernelFacts()
+        for name in KernelFacts.__slots__:
+            setattr(out, name, data[name])
+        out.args = [(str(a), int(b), int(c), str(d)) for a, b, c, d in data["args"]]
+        return out
 
 
 class AmdgcnModule:
