@@ -38,9 +38,9 @@ def _row(name: str, result: str, sources: str, fn: Function, scc: Flag = None) -
         def run(x: Ctx) -> None:
             args = [g(x) for g in gets]
             out = fn(*args)
-            put(x, out)
-            if scc is not None:
+            if scc is not None:  # before the result is written: sources may be views of the same register
                 m.scc[x.sel] = scc(out, *args)
+            put(x, out)
 
         return run
 
