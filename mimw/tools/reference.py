@@ -66,6 +66,7 @@ OTHER_CODES: dict[str, str] = {
     "local-slice": "A slice of a buffer starts where the hardware cannot.",
     "matmul": "`matmul` is asked for what it cannot do.",
     "misaligned": "The simulator: an access at an address that is no multiple of its size, or a bulk copy at no multiple of 16.",
+    "missing-fence": "The simulator, asked about fences: an engine touches what was written plainly with no proxy fence behind it.",
     "multicast-mask": "The simulator: a multicast to CTAs that the cluster does not have.",
     "named-barrier": "A named barrier's number or thread count is impossible, or there are too many of them.",
     "named-barrier-count": "The simulator: threads come to a named barrier in numbers that the hardware does not take, or that disagree.",

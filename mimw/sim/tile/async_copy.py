@@ -35,7 +35,7 @@ from mimw.sim.tile.tma import flat, start_load, start_store
 def _load(m: Machine, op: OpBase) -> None:
     ptr, target, mask, other = operand_fields(op)
     assert ptr is not None and target is not None
-    use = Use(m.env[target], WRITE, "an asynchronous copy", "a wait_group", op.loc, m.clock).begin()
+    use = Use(m.env[target], WRITE, "an asynchronous copy", "a wait_group", op.loc, m.clock, plain=True).begin()
     values = load_tile(m, op, ptr, mask, other)
     m.in_flight.started.append(Copy(m.scheduler.post("cp.async", op.loc, size=values.nbytes), use, values))
 

@@ -30,7 +30,7 @@ def _device_print(m: Machine, op: OpBase) -> None:
 
 
 def _say(m: Machine, line: str) -> None:
-    m.printed.append(line)
+    m.run.printed.append(line)
     print(line)
 
 
