@@ -101,7 +101,7 @@ from mimw.language.core import (
     uint32,
     uint64,
 )
-from mimw.language.debug import device_assert, device_print, static_assert, static_print
+from mimw.language.debug import clock64, debug_barrier, device_assert, device_print, static_assert, static_print
 from mimw.language.descriptor import (
     allocate_tensor_descriptor,
     load_tensor_descriptor,
@@ -141,11 +141,11 @@ from mimw.language.math import (
     tanh,
     trunc,
 )
-from mimw.language.memory import load, store
+from mimw.language.memory import load, prefetch, store
 from mimw.language.mma import alloc_accumulator, async_dot, async_dot_wait, dot
 from mimw.language.not_yet import find as _find
 from mimw.language.pipeline_object import pipeline
-from mimw.language.query import dtype_of, size_of
+from mimw.language.query import dtype_of, get_fp8_format_name, size_of, thread_id
 from mimw.language.random import rand, rand4x, randint, randint4x, randn, randn4x
 from mimw.language.reduce import (
     argmax,
@@ -177,7 +177,9 @@ from mimw.language.tensor import (
     ravel,
     reshape,
     split,
+    squeeze,
     trans,
+    unsqueeze,
     view,
     zeros,
     zeros_like,
@@ -245,6 +247,7 @@ __all__ = [
     "cdiv",
     "ceil",
     "clamp",
+    "clock64",
     "cluster_barrier",
     "cluster_cta_rank",
     "cluster_size_1d",
@@ -252,6 +255,7 @@ __all__ = [
     "cos",
     "cumprod",
     "cumsum",
+    "debug_barrier",
     "device_assert",
     "device_print",
     "div_rn",
@@ -279,6 +283,7 @@ __all__ = [
     "fma",
     "full",
     "gather",
+    "get_fp8_format_name",
     "histogram",
     "int1",
     "int16",
@@ -320,6 +325,7 @@ __all__ = [
     "permute",
     "pipeline",
     "pointer_type",
+    "prefetch",
     "program_id",
     "rand",
     "rand4x",
@@ -345,6 +351,7 @@ __all__ = [
     "split",
     "sqrt",
     "sqrt_rn",
+    "squeeze",
     "static_assert",
     "static_print",
     "static_range",
@@ -358,6 +365,7 @@ __all__ = [
     "tanh",
     "tensor",
     "tensor_descriptor",
+    "thread_id",
     "topk",
     "trans",
     "trunc",
@@ -366,6 +374,7 @@ __all__ = [
     "uint64",
     "uint8",
     "umulhi",
+    "unsqueeze",
     "view",
     "warp_spec",
     "where",

@@ -98,6 +98,11 @@ def _rmw(m: Any) -> OpBase:
     return _op("atomic.rmw", ptr, value, m.random.choice([None, mask]), kind, "acquire", scope)
 
 
+def _prefetch(m: Any) -> OpBase:
+    ptr, _, mask = _pointers(m)
+    return _op("memory.prefetch", ptr, m.random.choice([None, mask]), m.random.choice(["L1", "L2"]))
+
+
 def _cas(m: Any) -> OpBase:
     ptr, value, _ = _pointers(m)
     return _op("atomic.cas", ptr, value, value, m.random.choice(["relaxed", "acq_rel"]))
@@ -134,6 +139,9 @@ MIMW_FILLERS: dict[str, Any] = {
     "async_copy.tma_store": _tma_store,
     "async_copy.tma_store_wait": lambda m: _op("async_copy.tma_store_wait", 1, m.random.random() < 0.5),
     "async_copy.tma_prefetch": lambda m: _op("async_copy.tma_prefetch", m.value(DESC), _maybe(m, I1), _coords(m)),
+    "async_copy.prefetch_descriptor": lambda m: _op("async_copy.prefetch_descriptor", m.value(DESC)),
+    "memory.prefetch": _prefetch,
+    "debug.clock": lambda m: _op("debug.clock"),
     "async_copy.block_load": lambda m: _op("async_copy.block_load", m.value(DESC), _coords(m)),
     "async_copy.block_store": lambda m: _op(
         "async_copy.block_store", m.value(DESC), _tile(m), _coords(m), m.random.choice(["", "xor"])

@@ -188,6 +188,17 @@ class TmaPrefetchOp(Op):
         return []
 
 
+@op("async_copy.prefetch_descriptor", effects=[Effect("global", "read", "desc")], layout="none")
+class PrefetchDescriptorOp(Op):
+    """Bring a descriptor itself (not what it describes) near. Changes no value."""
+
+    desc: Value = operand()
+
+    def infer(self) -> list[Type]:
+        desc_type(self.desc)
+        return []
+
+
 @op("async_copy.block_load", effects=[Effect("global", "read", "desc")], layout="none")
 class BlockLoadOp(Op):
     """Read the block at `coords` into a tile; what lies outside of the tensor is the descriptor's padding."""

@@ -82,6 +82,20 @@ class StoreOp(Op):
         return []
 
 
+@op("memory.prefetch", effects=[Effect("global", "read", "ptr")])
+class PrefetchOp(Op):
+    """Bring the cache lines of what `ptr` names, where `mask` is true, near: into "L1" or "L2". Changes no value."""
+
+    ptr: Value = operand()
+    mask: Value | None = optional()
+    level: str = attr_default(default="L2", choices=("L1", "L2"))
+
+    def infer(self) -> list[Type]:
+        _pointee(self.ptr)
+        _check_mask(self.ptr, self.mask)
+        return []
+
+
 def memdesc_type(v: Value) -> MemDescType:
     """The type of a value that must be a memdesc; ValueError otherwise."""
     if not isinstance(v.type, MemDescType):

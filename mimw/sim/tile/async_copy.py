@@ -103,6 +103,11 @@ def _tma_load(m: Machine, op: TmaLoadOp) -> None:
     start_load(m, op, targets, desc.bytes, lambda: desc.filled(view, place), "TMA load")
 
 
+@executes("async_copy.prefetch_descriptor")
+def _prefetch_descriptor(m: Machine, op: OpBase) -> None:
+    return None
+
+
 @executes("async_copy.tma_prefetch")
 def _tma_prefetch(m: Machine, op: OpBase) -> None:
     return None

@@ -59,6 +59,11 @@ def _load(m: Machine, op: OpBase) -> None:
     m.set(op.results[0], load_tile(m, op, ptr, mask, other))
 
 
+@executes("memory.prefetch")
+def _prefetch(m: Machine, op: OpBase) -> None:
+    return None
+
+
 @executes("memory.store")
 def _store(m: Machine, op: OpBase) -> None:
     ptr, value, mask = operand_fields(op)
