@@ -84,7 +84,7 @@ def expand(inst: Inst) -> Sequence[Inst]:
     raise InternalError(f"no expansion of {opcode}", inst.loc)
 
 
-def test_mask(mask: Reg, loc: Loc | None) -> Inst:
+def test_mask(mask: Operand, loc: Loc | None) -> Inst:
     """SCC = whether a uniform mask is true."""
     return Inst("s_cmp_lg_u64", [mask, Imm(0)], 0, loc)
 
@@ -98,10 +98,11 @@ def _compare(inst: Inst) -> list[Inst]:
 
 
 def _select(inst: Inst) -> list[Inst]:
-    result, a, b, cond = inst.operands
-    if not isinstance(cond, Reg):
-        raise InternalError(f"{inst.opcode} selects by {cond!r}", inst.loc)
-    return [test_mask(cond, inst.loc), Inst("s_cselect" + inst.opcode[8:], [result, a, b], 1, inst.loc)]
+    """By a mask, or by a comparison of its own (``p_select_b32.s_cmp_lt_i32 d, a, b, x, y``, made by `prepare`)."""
+    result, a, b, *rest = inst.operands
+    opcode, _, comparison = inst.opcode.partition(".")
+    test = Inst(comparison, rest, 0, inst.loc) if comparison else test_mask(rest[0], inst.loc)
+    return [test, Inst("s_cselect" + opcode[8:], [result, a, b], 1, inst.loc)]
 
 
 def _div_fmas(inst: Inst) -> list[Inst]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mimw.codegen.amdgcn.exec_masks import gather, set_exec_masks
 from mimw.codegen.amdgcn.flatten import flatten
-from mimw.codegen.amdgcn.hazards import insert_nops
+from mimw.codegen.amdgcn.nops import insert_nops
 from mimw.codegen.amdgcn.prepare import prepare
 from mimw.codegen.amdgcn.regalloc import Budget, allocate, budget
 from mimw.codegen.amdgcn.registers import FIRST, SCALARS, units

@@ -1,6 +1,6 @@
-"""Wait states that gfx940 and gfx950 do not insert by themselves: ``s_nop`` between instructions that stand too close.
+"""Hazards: pairs of instructions between which gfx940 and gfx950 want wait states that they do not insert by themselves.
 
-Owns the table of hazards and the pass. Sources: "AMD Instinct MI300 Instruction Set Architecture", section 4.5 (manually inserted wait
+Owns the table; `nops` acts on it. Sources: "AMD Instinct MI300 Instruction Set Architecture", section 4.5 (manually inserted wait
 states) and 7.6 (dependencies of matrix products), and the measured table of what LLVM inserts. One instruction is one wait state,
 ``s_nop n`` is n + 1. A product of N passes is *XDL* unless its inputs are f32 or f64.
 
@@ -25,20 +25,18 @@ states) and 7.6 (dependencies of matrix products), and the measured table of wha
 | | product multiplies them, VALU or memory touches them | XDL N + 3 (gfx950 + 4), else N + 2; f64: 11 (19), memory 18 |
 | product adds to | VALU writes the addend | N - 1 |
 
-Works on bitsets of units over a window of the latest instructions; where paths meet, both windows count.
+Works on bitsets of units.
 """
 
 from __future__ import annotations
 
-from mimw.codegen.amdgcn.control_flow import Run, runs_of
 from mimw.codegen.amdgcn.effects import Effects, operand_mask
 from mimw.codegen.amdgcn.registers import EXEC, M0, VCC
-from mimw.codegen.machine import Comment, Imm, Inst, Label, Symbol
+from mimw.codegen.machine import Inst, Symbol
 
 WINDOW = 20
 """No hazard reaches further."""
 
-_Item = Inst | Label | Comment
 _SCALARS = (1 << 128) - 1
 _VECTORS = ((1 << 512) - 1) << 256
 _EXEC = 3 << EXEC
@@ -112,7 +110,7 @@ def _shifts_result(opcode: str, modifier: str) -> bool:
     return "1" in modifier if opcode.startswith("v_cvt_") else modifier.rstrip("]").endswith("1")
 
 
-def _states(before: Hazards, after: Hazards, gfx950: bool) -> int:
+def wait_states(before: Hazards, after: Hazards, gfx950: bool) -> int:
     """How many wait states must lie between two instructions."""
     need = 0
     if before.product:
@@ -189,92 +187,7 @@ def _to_addend(before: Hazards, after: Hazards, more: int, gfx950: bool) -> int:
     return before.passes + 1 + more
 
 
-class _Window:
-    """The latest instructions that may matter: (wait states since, instruction), without order."""
-
-    __slots__ = ("recent",)
-
-    def __init__(self, recent: dict[int, tuple[int, Hazards]]) -> None:
-        self.recent = recent
-
-    def copy(self) -> "_Window":
-        return _Window(dict(self.recent))
-
-    def age(self, states: int) -> None:
-        """Let wait states pass."""
-        self.recent = {
-            key: (since + states, inst) for key, (since, inst) in self.recent.items() if since + states < WINDOW
-        }
-
-    def merge(self, other: "_Window") -> bool:
-        """Take in another path, each instruction with its smaller distance; says whether that is something new."""
-        changed = False
-        for key, (since, inst) in other.recent.items():
-            known = self.recent.get(key)
-            if known is None or since < known[0]:
-                self.recent[key] = (since, inst)
-                changed = True
-        return changed
-
-
-def insert_nops(body: list[_Item], gfx950: bool) -> list[_Item]:
-    """The body with ``s_nop`` where two instructions would stand too close."""
-    runs = runs_of(body)
-    known = {id(item): Hazards(item, gfx950) for item in body if isinstance(item, Inst)}
-    incoming: list[_Window | None] = [None] * len(runs)
-    outputs: list[list[_Item]] = [[] for _ in runs]
-    todo: list[int] = []
-    if runs:
-        incoming[0] = _Window({})
-        todo.append(0)
-    while todo:
-        index = min(todo)
-        todo.remove(index)
-        start = incoming[index]
-        assert start is not None
-        window = start.copy()
-        outputs[index] = _through(runs[index], window, known, gfx950)
-        for after in runs[index].after:
-            earlier = incoming[after]
-            if earlier is None:
-                incoming[after] = window.copy()
-            elif not earlier.merge(window):
-                continue
-            if after not in todo:
-                todo.append(after)
-    return [item for output in outputs for item in output]
-
-
-def _through(run: Run, window: _Window, known: dict[int, Hazards], gfx950: bool) -> list[_Item]:
-    out: list[_Item] = []
-    for item in run.items:
-        if not isinstance(item, Inst):
-            out.append(item)
-            continue
-        facts = known[id(item)]
-        missing = max(
-            (_states(before, facts, gfx950) - since for since, before in window.recent.values()),
-            default=0,
-        )
-        while missing > 0:
-            states = min(missing, 8)
-            out.append(Inst("s_nop", [Imm(states - 1)], 0, item.loc))
-            window.age(states)
-            missing -= states
-        out.append(item)
-        window.age(_length(item))
-        if _may_endanger(facts):
-            window.recent[id(item)] = (0, facts)
-    return out
-
-
-def _length(inst: Inst) -> int:
-    """Wait states that an instruction is: ``s_nop n`` n + 1, others 1."""
-    operand = inst.operands[0] if inst.opcode == "s_nop" else None
-    return operand.value + 1 if isinstance(operand, Imm) else 1
-
-
-def _may_endanger(facts: Hazards) -> bool:
+def may_endanger(facts: Hazards) -> bool:
     """Whether some hazard begins with the instruction."""
     if facts.product or facts.vector:
         return True

@@ -1,8 +1,8 @@
 """What an SSA function goes through before allocation: a copy of its own, edges that can hold copies, fused branches.
 
 Owns the rules that the allocator assumes: an edge that brings arguments leaves a block with one successor; what the wave starts with
-stands first; a product of matrices is tied to what it adds to; a comparison that only decides the branch of its block stands last and
-leaves its answer in SCC (such a terminator has two edges and no condition).
+stands first; a product of matrices is tied to what it adds to; a comparison that decides the branch of its block stands last and leaves
+its answer in SCC (such a terminator has two edges and no condition).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from mimw.codegen.machine import (
     Function,
     Imm,
     Inst,
+    Operand,
     Reg,
     Terminator,
     dead_code,
     reachable_blocks,
-    read,
 )
 
 
@@ -36,8 +36,8 @@ def prepare(fn: Function) -> Function:
     constants = _constants(out)
     for block in out.blocks:
         block.insts = [_tied(inst, constants) for inst in block.insts]
+    _fuse_comparisons(out)
     dead_code(out, removable)
-    _fuse_branches(out)
     _split_edges(out)
     entries_first(out)
     return out
@@ -120,31 +120,35 @@ def entries_first(fn: Function) -> None:
         ]
 
 
-def _fuse_branches(fn: Function) -> None:
-    uses = _use_counts(fn)
+def _fuse_comparisons(fn: Function) -> None:
+    """Let branches and selections look at SCC: each repeats its comparison right before it, which costs what a look at the mask would.
+
+    The comparison as a mask goes where nothing else needs it.
+    """
     for block in fn.blocks:
-        term = block.term
-        assert term is not None
-        if term.cond is None or uses.get(term.cond) != 1:
+        compared = {
+            inst.operands[0]: inst
+            for inst in block.insts
+            if isinstance(inst, Inst) and inst.opcode.startswith("p_cmp_")
+        }
+        if not compared:
             continue
-        for i, inst in enumerate(block.insts):
-            if isinstance(inst, Inst) and inst.opcode.startswith("p_cmp_") and inst.operands[0] is term.cond:
-                del block.insts[i]
-                block.insts.append(Inst("s_" + inst.opcode[2:], inst.operands[1:], 0, inst.loc))
-                term.cond = None
-                break
-
-
-def _use_counts(fn: Function) -> dict[Reg, int]:
-    counts: dict[Reg, int] = {}
-    for block in fn.blocks:
+        block.insts = [_fused_selection(inst, compared) for inst in block.insts]
         term = block.term
         assert term is not None
-        regs = [term.cond] if term.cond is not None else []
-        regs += [arg for edge in term.edges for arg in edge.args if isinstance(arg, Reg)]
-        for inst in block.insts:
-            if isinstance(inst, Inst):
-                regs += read(inst)
-        for reg in regs:
-            counts[reg] = counts.get(reg, 0) + 1
-    return counts
+        comparison = compared.get(term.cond) if term.cond is not None else None
+        if comparison is not None:
+            test = Inst("s_" + comparison.opcode[2:], comparison.operands[1:], 0, comparison.loc)
+            block.insts.append(test)
+            term.cond = None
+
+
+def _fused_selection(inst: Inst | Comment, compared: dict[Operand, Inst]) -> Inst | Comment:
+    """``p_select_b32 d, a, b, m`` as ``p_select_b32.s_cmp_lt_i32 d, a, b, x, y``."""
+    if isinstance(inst, Comment) or not inst.opcode.startswith("p_select_"):
+        return inst
+    comparison = compared.get(inst.operands[3])
+    if comparison is None:
+        return inst
+    opcode = f"{inst.opcode}.s_{comparison.opcode[2:]}"
+    return Inst(opcode, [*inst.operands[:3], *comparison.operands[1:]], 1, inst.loc)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mimw.codegen.amdgcn.hazards import insert_nops
+from mimw.codegen.amdgcn.nops import insert_nops
 from mimw.codegen.machine import Imm, Inst
-from tests.codegen.amdgcn.flat_kit import body
+from tests.codegen.amdgcn.flat_kit import body, text
 
 MFMA16 = "v_mfma_f32_16x16x16_f16 v[0:3], v[8:9], v[10:11], v[0:3]"
 MFMA32 = "v_mfma_f32_32x32x8_f16 v[0:15], v[16:17], v[18:19], v[0:15]"
@@ -103,7 +103,7 @@ def test_around_a_loop() -> None:
     """The end of a loop's body stands before its start."""
     source = f"""loop:
         v_add_f32 v20, v0, v0
-        v_mov_b32 v21, 0
+        v_add_f32 v21, v20, v20
         {MFMA16}
         s_cbranch_scc1 loop
         s_endpgm"""
@@ -116,3 +116,42 @@ def test_both_sides_of_a_branch() -> None:
         join:
         v_add_f32 v20, v0, v0"""
     assert states(source) == 7
+
+
+def order(source: str) -> list[str]:
+    """The lines after the pass."""
+    return text(insert_nops(body(source), False))
+
+
+def test_gaps_are_filled_with_what_comes_later() -> None:
+    assert order(
+        """v_cmp_lt_i32 s[2:3], v0, v1
+        v_cndmask_b32 v2, v0, v1, s[2:3]
+        v_add_u32 v3, v2, v2
+        v_xor_b32 v4, v0, v1
+        s_add_u32 s5, s6, s7"""
+    ) == [
+        "v_cmp_lt_i32 s[2:3], v0, v1",
+        "v_xor_b32 v4, v0, v1",
+        "s_add_u32 s5, s6, s7",
+        "v_cndmask_b32 v2, v0, v1, s[2:3]",
+        "v_add_u32 v3, v2, v2",
+    ]
+
+
+WALLS = {
+    "it overwrites what is read before": "v_mov_b32 v0, 1",
+    "it overwrites what is written before": "v_mov_b32 v2, 1",
+    "it reads what is written before": "v_add_u32 v3, v2, v2",
+    "a wait stands between": "s_waitcnt vmcnt(0)\nv_mov_b32 v9, 1",
+    "EXEC changes between": "s_mov_b64 exec, s[8:9]\nv_mov_b32 v9, 1",
+    "SCC is another's": "s_cselect_b32 s2, 1, 0\ns_add_u32 s5, s6, s7",
+    "it touches memory": "global_load_dword v9, v8, s[0:1]",
+    "a label stands between": "next:\nv_mov_b32 v9, 1",
+}
+
+
+@pytest.mark.parametrize("why", WALLS)
+def test_what_may_not_move(why: str) -> None:
+    lines = order(f"v_cmp_lt_i32 s[2:3], v0, v1\nv_cndmask_b32 v2, v0, v1, s[2:3]\n{WALLS[why]}")
+    assert lines[1:3] == ["s_nop 1", "v_cndmask_b32 v2, v0, v1, s[2:3]"]
