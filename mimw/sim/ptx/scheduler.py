@@ -26,8 +26,8 @@ _LATE = 1 << 28
 # With a seed: the chance that an engine moves before a group of warps does.
 _ENGINE_SHARE = 0.25
 # Nanoseconds that pass when all wait, or poll; and how often that may happen.
-_WAITING, _POLLING = 100_000_000, 100_000
-_PATIENCE = 1000
+_WAITING, _POLLING = 10_000_000, 100_000
+_PATIENCE = 10_000
 
 
 class Scheduler:

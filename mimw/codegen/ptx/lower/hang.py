@@ -1,11 +1,11 @@
 """A build whose waits give up: what it is, and what it adds to a kernel (`hang_wait` emits it).
 
-A kernel is built so when its function has the option ``hang_timeout`` (nanoseconds). A wait polls as always. A poll that fails looks at the clock,
-and at a word in global memory that the first wait to give up fills with the time. When its own time is over, or that word is set, the wait *gives
-up*: it marks its warp in a word of the CTA's shared memory, writes a record of who waited where (once a warp), and goes on behind the wait as if it
-had passed. It never branches to an exit, so every warp still comes to everything that stands behind it: the other waits, which give up at once, and
-the hardware's barriers. Once a CTA is marked, its threads neither arrive nor start copies that count on a barrier: no barrier can overflow, and
-nothing new is under way when the CTA ends. What is on its way then gets a millisecond to land before the threads leave.
+A kernel is built so when its function has the option ``hang_timeout`` (nanoseconds). A wait polls as always. Every sixteenth poll that fails looks
+at the clock, and at a word in global memory that the first wait to give up fills with the time. When its own time is over, or that word is set, the
+wait *gives up*: it marks its warp in a word of the CTA's shared memory, writes a record of who waited where (once a warp), and goes on behind the
+wait as if it had passed. It never branches to an exit, so every warp still comes to everything that stands behind it: the other waits, which give
+up at once, and the hardware's barriers. Once a CTA is marked, its threads neither arrive nor start copies that count on a barrier: no barrier can
+overflow, and nothing new is under way when the CTA ends. What is on its way then gets a millisecond to land before the threads leave.
 
 Which barriers must be bounded: mbarriers, and the user's named barriers, whose counts may be wrong; here each named barrier is an mbarrier for each
 thread count that it is used with, on which every thread arrives and polls with the token of its own arrival. Which need not be: the compiler's
