@@ -2,6 +2,9 @@
 
 Owns the window of the latest instructions, over the flow of control (where paths meet, both windows count), and the choice of what fills
 a gap: arithmetic from further down that depends on nothing it would pass.
+
+Memory instructions in a row (scalar ones, or vector ones) are a clause, which may be replayed as a whole when a page is missing (XNACK; the
+code objects say that they bear it): so none may write what another of the clause reads, and a store ends a clause of loads.
 """
 
 from __future__ import annotations
@@ -66,6 +69,7 @@ def insert_nops(body: list[_Item], gfx950: bool) -> list[_Item]:
     known = {id(item): Hazards(item, gfx950) for item in body if isinstance(item, Inst)}
     incoming: list[_Window | None] = [None] * len(runs)
     outputs: list[list[_Item]] = [[] for _ in runs]
+    clauses = [_Clause() for _ in runs]
     todo: list[int] = []
     if runs:
         incoming[0] = _Window({})
@@ -76,7 +80,10 @@ def insert_nops(body: list[_Item], gfx950: bool) -> list[_Item]:
         start = incoming[index]
         assert start is not None
         walk = _Walk(runs[index], start.copy(), known, gfx950)
+        if index and index in runs[index - 1].after:
+            walk.clause = clauses[index - 1].copy()
         outputs[index] = walk.run()
+        clauses[index] = walk.clause
         for after in runs[index].after:
             earlier = incoming[after]
             if earlier is None:
@@ -88,6 +95,39 @@ def insert_nops(body: list[_Item], gfx950: bool) -> list[_Item]:
     return [item for output in outputs for item in output]
 
 
+class _Clause:
+    """The memory instructions right before: of which unit, and what they read and write."""
+
+    __slots__ = ("reads", "unit", "writes")
+
+    def __init__(self) -> None:
+        self.unit = ""
+        self.reads = self.writes = 0
+
+    def copy(self) -> "_Clause":
+        """A clause that starts as this one."""
+        twin = _Clause()
+        twin.unit, twin.reads, twin.writes = self.unit, self.reads, self.writes
+        return twin
+
+    def admits(self, facts: Hazards) -> bool:
+        """Whether the instruction may follow at once."""
+        if facts.row.unit != self.unit or not self.writes:
+            return True
+        reads, writes = self.reads | facts.reads, self.writes | facts.writes
+        return not facts.row.writes and not reads & writes
+
+    def add(self, facts: Hazards) -> None:
+        """The instruction is issued."""
+        unit = facts.row.unit if facts.row.unit in ("vmem", "smem") else ""
+        if unit != self.unit:
+            self.unit = unit
+            self.reads = self.writes = 0
+        if unit:
+            self.reads |= facts.reads
+            self.writes |= facts.writes
+
+
 class _Walk:
     """One way through a run."""
 
@@ -96,6 +136,7 @@ class _Walk:
         self.window = window
         self.known = known
         self.gfx950 = gfx950
+        self.clause = _Clause()
         self.out: list[_Item] = []
 
     def run(self) -> list[_Item]:
@@ -104,7 +145,8 @@ class _Walk:
         while at < len(self.items):
             item = self.items[at]
             if isinstance(item, Inst):
-                missing = self._missing(self.known[id(item)])
+                facts = self.known[id(item)]
+                missing = max(self._missing(facts), 0 if self.clause.admits(facts) else 1)
                 while missing > 0:
                     missing -= self._fill(at, missing, item)
                 self._issue(item)
@@ -122,6 +164,7 @@ class _Walk:
         facts = self.known[id(item)]
         self.out.append(item)
         self.window.age(_length(item))
+        self.clause.add(facts)
         if may_endanger(facts):
             self.window.recent[id(item)] = (0, facts)
 
@@ -136,6 +179,7 @@ class _Walk:
         states = min(missing, 8)
         self.out.append(Inst("s_nop", [Imm(states - 1)], 0, like.loc))
         self.window.age(states)
+        self.clause = _Clause()
         return states
 
     def _filler(self, at: int) -> int | None:

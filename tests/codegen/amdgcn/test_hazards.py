@@ -155,3 +155,23 @@ WALLS = {
 def test_what_may_not_move(why: str) -> None:
     lines = order(f"v_cmp_lt_i32 s[2:3], v0, v1\nv_cndmask_b32 v2, v0, v1, s[2:3]\n{WALLS[why]}")
     assert lines[1:3] == ["s_nop 1", "v_cndmask_b32 v2, v0, v1, s[2:3]"]
+
+
+CLAUSES = {
+    # loads in a row that may be replayed
+    "global_load_dword v1, v0, s[0:1] | global_load_dword v2, v0, s[0:1]": 0,
+    "global_load_dword v1, v[2:3], off | global_load_dword v2, v[4:5], off": 1,
+    "global_load_dword v1, v[2:3], off | s_add_u32 s4, s4, 1 | global_load_dword v2, v[4:5], off": 0,
+    "global_load_dword v1, v[2:3], off | s_branch next | next: | global_load_dword v2, v[4:5], off": 0,
+    "global_load_dword v1, v[2:3], off | next: | global_load_dword v2, v[4:5], off": 1,
+    "global_load_dword v1, v0, s[0:1] | global_store_dword v0, v9, s[0:1]": 1,
+    "global_store_dword v0, v9, s[0:1] | global_store_dword v0, v8, s[0:1]": 0,
+    "s_load_dword s4, s[0:1], 0 | s_load_dword s1, s[2:3], 0": 1,
+    "s_load_dword s4, s[0:1], 0 | s_load_dword s5, s[2:3], 0": 0,
+    "s_load_dword s4, s[0:1], 0 | global_load_dword v1, v0, s[0:1]": 0,
+}
+
+
+@pytest.mark.parametrize("source", CLAUSES)
+def test_clauses_that_may_be_replayed(source: str) -> None:
+    assert states(source.replace(" | ", "\n")) == CLAUSES[source]
