@@ -139,12 +139,26 @@ def check_protocol(module: Module) -> list[SimulationError]:
 
 
 def sim(settings: Settings) -> int:
-    """Run the program; the exit status: 0 when nothing is reported, else 1."""
+    """Run the program; the exit status: 0 when nothing is reported, else 1. Where JSON goes to stdout, all else goes to stderr."""
     if settings.timeline:  # before anything runs
         timeline.check(settings.timeline)
     watch = Watch(settings)
-    failed = False
+    aside = contextlib.redirect_stdout(sys.stderr) if settings.json == "-" else contextlib.nullcontext()
+    with aside:
+        failed = _run(watch)
+        _tell(watch)
+    if settings.json:
+        _write(settings.json, json.dumps(_as_json(watch), indent=1) + "\n")
+    if settings.timeline:
+        timeline.write(settings.timeline, watch.timed)
+    return 1 if failed or watch.findings else 0
+
+
+def _run(watch: Watch) -> bool:
+    """Execute the program under watch; whether it failed."""
+    settings = watch.settings
     linecache.checkcache(settings.path)
+    failed = False
     with _as_program(settings), watched(watch.launch):
         try:
             runpy.run_path(settings.path, run_name="__main__")
@@ -161,12 +175,7 @@ def sim(settings: Settings) -> int:
         others = ", ".join(watch.others) or "nothing on NumPy arrays"
         text = f"the program does not launch a kernel {settings.kernel!r}"
         watch.raised, failed = CompilationError("sim-kernel", text, hint=f"it launches {others}"), True
-    _tell(watch)
-    if settings.json:
-        _write(settings.json, json.dumps(_as_json(watch), indent=1) + "\n")
-    if settings.timeline:
-        timeline.write(settings.timeline, watch.timed)
-    return 1 if failed or watch.findings else 0
+    return failed
 
 
 @contextlib.contextmanager

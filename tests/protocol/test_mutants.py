@@ -12,6 +12,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from mimw.diagnostics import InternalError
+from mimw.ir.core import Module
+from mimw.ir.verifier import verify
 from mimw.kernels import GemmConfig, matmul
 from tests.protocol.mutants import (
     Launch,
@@ -19,9 +22,12 @@ from tests.protocol.mutants import (
     caught_by_checks,
     caught_in_text,
     caught_in_tile,
+    last_store_wait,
     mutants,
     noticed_in,
+    outcome_in_tile,
     text_mutants,
+    wait_for_a_result,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::mimw.MimwWarning")
@@ -101,6 +107,43 @@ def test_every_mutant_is_noticed(name: str) -> None:
     by, missed = noticed(name, SEEDS)
     assert by.total() > 12
     assert missed == [], by
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_every_mutant_can_change_the_outcome(name: str) -> None:
+    """Unwatched: wrong, or it never ends, under one of 1000 schedules. What is noticed is no false alarm."""
+    launch = launch_of(name)
+    assert outcome_in_tile(launch, launch.module, 50) == ""
+    same = [m.what for m in mutants_of(name) if not outcome_in_tile(launch, m.apply(launch.module), 1000)]
+    assert same == []
+
+
+def without(launch: Launch, op: Any) -> Module:
+    """The kernel without one op."""
+    place = list(launch.module.function.walk()).index(op)
+    return Mutant(place, "dropped", lambda fn, op: op.erase()).apply(launch.module)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_what_is_no_mutant_changes_nothing(name: str) -> None:
+    launch = launch_of(name)
+    left_out = [op for op in launch.module.function.walk() if last_store_wait(op)]
+    assert left_out
+    assert [outcome_in_tile(launch, without(launch, op), 1000) for op in left_out] == [""] * len(left_out)
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_what_is_no_mutant_cannot_be_written(name: str) -> None:
+    launch = launch_of(name)
+    left_out = [op for op in launch.module.function.walk() if wait_for_a_result(op)]
+    assert left_out
+    for op in left_out:
+        place = list(launch.module.function.walk()).index(op)
+        mutant = Mutant(place, "one more", lambda fn, op: op.attrs.update(pendings=op.attrs["pendings"] + 1))
+        with pytest.raises(InternalError):
+            verify(mutant.apply(launch.module))
 
 
 @pytest.mark.deep

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -208,6 +209,23 @@ def test_a_timeline_as_a_picture(run: Any, tmp_path: Path) -> None:
     boxes = [r for r in root.iter(f"{space}rect") if r.find(f"{space}title") is not None]
     width = float(root.attrib["width"])
     assert len(boxes) > 50 and all(float(b.attrib["x"]) + float(b.attrib["width"]) <= width for b in boxes)
+
+
+def test_the_documents_report_is_real(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (EXAMPLES.parent / "docs" / "simulators.md").read_text()
+    program, report = (re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL)[0] for kind in ("python", "text"))
+    monkeypatch.chdir(tmp_path)
+    Path("ring.py").write_text(program)
+    assert main(["sim", "ring.py", "--check"]) == 1
+    assert capsys.readouterr().out.strip() == report.strip()
+
+
+def test_json_on_stdout_is_alone_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", str(EXAMPLES / NAMES[0]), "--json", "-"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["findings"] == [] and "mimw sim: add (1)" in captured.err
 
 
 def checked(name: str, schedules: int) -> int:

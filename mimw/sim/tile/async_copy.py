@@ -27,7 +27,7 @@ from mimw.sim.tile.mbarrier import Mbarrier
 from mimw.sim.tile.memory import load_tile, operand_fields
 from mimw.sim.tile.numerics import Array
 from mimw.sim.tile.registry import executes
-from mimw.sim.tile.shared_memory import READ, WRITE, Buffer, Use
+from mimw.sim.tile.shared_memory import READ, WRITE, Buffer, Use, land
 from mimw.sim.tile.tma import flat, start_load, start_store
 
 
@@ -37,7 +37,9 @@ def _load(m: Machine, op: OpBase) -> None:
     assert ptr is not None and target is not None
     use = Use(m.env[target], WRITE, "an asynchronous copy", "a wait_group", op.loc, m.clock, plain=True).begin()
     values = load_tile(m, op, ptr, mask, other)
-    m.in_flight.started.append(Copy(m.scheduler.post("cp.async", op.loc, size=values.nbytes), use, values))
+    finish = None if m.clock.watch else lambda: land(use.buffer, values)
+    job = m.scheduler.post("cp.async", op.loc, finish, size=values.nbytes)
+    m.in_flight.started.append(Copy(job, use, values))
 
 
 @executes("async_copy.commit_group")
