@@ -36,10 +36,6 @@ REASONS: dict[str, str] = {
     **dict.fromkeys(
         ("mma.as_inflight", "mma.async_dot", "mma.async_dot_wait"), "products do not run on their own: use dot"
     ),
-    **dict.fromkeys(
-        ("async_copy.commit_group", "async_copy.load", "async_copy.wait_group"),
-        "copies into shared memory without registers are not supported yet",
-    ),
 }  # fmt: skip
 
 for _name, _reason in REASONS.items():
