@@ -110,6 +110,12 @@ from mimw.language.descriptor import (
     tensor_descriptor,
 )
 from mimw.language.handles import async_token, buffered_tensor, mbarrier
+from mimw.language.layouts import (
+    nv_mma_shared_layout_encoding,
+    padded_shared_layout_encoding,
+    swizzled_layout,
+    swizzled_shared_layout_encoding,
+)
 from mimw.language.local import (
     local_alloc,
     local_gather,
@@ -322,6 +328,8 @@ __all__ = [
     "named_barrier_wait",
     "next_power_of_2",
     "num_programs",
+    "nv_mma_shared_layout_encoding",
+    "padded_shared_layout_encoding",
     "permute",
     "pipeline",
     "pointer_type",
@@ -362,6 +370,8 @@ __all__ = [
     "subslice",
     "sum",
     "swizzle2d",
+    "swizzled_layout",
+    "swizzled_shared_layout_encoding",
     "tanh",
     "tensor",
     "tensor_descriptor",
