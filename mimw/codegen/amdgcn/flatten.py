@@ -45,7 +45,7 @@ class _Flattener:
         self.found = found
         self.live = found.live
         self.groups = found.groups
-        self.regs: dict[tuple[str, int, str], Reg] = {}
+        self.regs: dict[tuple[str, int, str, str], Reg] = {}
         self.body: list[_Item] = []
         self.nothing = {
             atom for block in self.live.blocks for atom in self._undefined(block)
@@ -88,7 +88,7 @@ class _Flattener:
         """The physical register of a value."""
         file, count = shape(reg.cls)
         first = self.groups.unit(self.live.of(reg)[0])
-        key = (file, first, reg.cls)
+        key = (file, first, reg.cls, reg.hint)
         found = self.regs.get(key)
         if found is None:
             found = self.regs[key] = Reg(reg.cls, reg.hint, name(file, first, count))
