@@ -248,9 +248,10 @@ def test_without_waits_and_without_the_option_nothing_changes() -> None:
     assert copy.compile(["*i32", "*i32"], hang_timeout="2s").asm["ptx"] == copy.compile(["*i32", "*i32"]).asm["ptx"]
 
 
-def test_it_assembles_without_spills_and_warnings() -> None:
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
+def test_it_assembles_without_spills_and_warnings(target: str) -> None:
     for case in CASES.values():
-        kernel = compiled(case)
+        kernel = compiled(case, target=target)
         assert not kernel.metadata.warnings and not kernel.metadata.spill_bytes
 
 
@@ -446,6 +447,27 @@ def test_a_kernel_that_does_not_end_even_so(
     with pytest.raises(KernelHang) as caught:
         kernel.launch(2, Arrays(0).tensors())
     assert caught.value.lost and "does not end even so" in str(caught.value)
+
+
+def test_a_launch_that_the_driver_refuses_keeps_no_memory(device: tuple[Any, SimulatedDevice]) -> None:
+    kernel, fake = device
+    for _ in range(2):
+        fake.fail["cuLaunchKernel"] = CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+        with pytest.raises(LaunchError) as caught:
+            kernel.launch(1, Arrays(1).tensors())
+        assert caught.value.code == "launch-driver"
+    assert len(fake.named("cuMemHostAlloc")) == 1
+
+
+def test_targets_without_such_barriers_are_built_as_always() -> None:
+    @mimw.kernel
+    def named(out):
+        ml.named_barrier_wait(3, 128)
+        ml.store(out + ml.arange(0, 128), 1)
+
+    old = named.compile(["*i32"], hang_timeout="1s", target="sm_80")
+    assert "hang" not in old.metadata.extra and [p.name for p in old.metadata.params] == ["out"]
+    assert not Told(named.compile(["*i32"], hang_timeout="1s"), [np.zeros(128, np.int32)], 2).records
 
 
 def test_streams_that_are_captured_are_refused(device: tuple[Any, SimulatedDevice]) -> None:

@@ -334,6 +334,10 @@ class Watch:
         self._give_back()
         raise found
 
+    def cancel(self) -> None:
+        """The driver refused the launch: the memory is as it was."""
+        self._give_back()
+
     def _give_back(self) -> None:
         with _lock:
             _free[self.device].append(self.memory)
