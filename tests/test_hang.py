@@ -17,7 +17,7 @@ from mimw.codegen.ptx.lower import hang as built
 from mimw.compiler import Options, compile_kernel
 from mimw.diagnostics import UNKNOWN, CompilationError, LaunchError
 from mimw.jit import Kernel
-from mimw.runtime import driver_api, hang
+from mimw.runtime import driver_api, hang, hang_watch
 from mimw.runtime import launch as launch_module
 from mimw.runtime.hang import HangRecord, KernelHang
 from mimw.sim.errors import SimulationError
@@ -370,7 +370,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, SimulatedDevi
     kernel = compiled(case)
     fake = SimulatedDevice(case, kernel.asm["ptx"], kernel.metadata.shared_bytes)
     monkeypatch.setattr(launch_module, "_last_launch", None)
-    monkeypatch.setattr(hang, "_free", {})
+    monkeypatch.setattr(hang_watch, "_free", {})
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     driver_api.use_driver(fake)
     yield kernel, fake
@@ -442,8 +442,8 @@ def test_a_kernel_that_does_not_end_even_so(
     kernel, fake = device
     fake.busy = 10**6
     now = iter(range(10**6))
-    monkeypatch.setattr(hang.time, "monotonic", lambda: 0.5 * next(now))
-    monkeypatch.setattr(hang.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(hang_watch.time, "monotonic", lambda: 0.5 * next(now))
+    monkeypatch.setattr(hang_watch.time, "sleep", lambda seconds: None)
     with pytest.raises(KernelHang) as caught:
         kernel.launch(2, Arrays(0).tensors())
     assert caught.value.lost and "does not end even so" in str(caught.value)

@@ -34,7 +34,7 @@ from mimw.runtime.convention import (
 )
 from mimw.runtime.driver_api import DriverError, Function, capability, target_for
 from mimw.runtime.drivers import Driver, device_driver, driver_of
-from mimw.runtime.hang import Watch
+from mimw.runtime.hang_watch import Watch
 from mimw.runtime.launch_errors import Grid, caller_loc, check_cluster, check_grid, explain_driver_error
 from mimw.runtime.tensor_descriptor import MapSpec, TensorDescriptor, encode_map, map_specs
 from mimw.target import get_target
