@@ -172,6 +172,8 @@ def _transactions(s: Sim, inst: Inst, mods: list[str]) -> Plain:
     def run(x: Ctx) -> None:
         amounts = x.full(amount(x))
         for spot in spots_at(s, x, addr(x), remote=True):
+            if s.san is not None:
+                spot.bar.hear(s.san.release(spot.warp, spot.lanes))
             s.mbarrier_bytes(spot.bar, sign * int(amounts[spot.row][spot.lanes].astype(np.int64).sum()))
             s.mbarrier_check(spot.bar)
 
@@ -220,8 +222,8 @@ def _wait(s: Sim, inst: Inst, mods: list[str]) -> Step:
             good = done(spot.bar, value)
             s.expired.discard(spot.warp)
             result[spot.row][spot.lanes] = good
-            if good and acquires:
-                s.mbarrier_observe(spot.warp, spot.lanes, spot.bar)
+            if good:
+                s.mbarrier_observe(spot.warp, spot.lanes, spot.bar, acquires)
         put(x, result)
         if not result.all(where=x.active()):
             s.step_aside(x)
