@@ -33,18 +33,25 @@ def _gathered(insts: list[Inst | Comment]) -> list[Inst | Comment]:
     out: list[Inst | Comment] = []
     held: list[Inst] = []
     made: set[Reg] = set()
+    count = 0
     for inst in insts:
         if isinstance(inst, Comment):
             out.append(inst)
             continue
         guarded = inst.guard is not None
         free = made.isdisjoint(read(inst))
-        if held and not (free and (len(held) < LONGEST if guarded else _pure(inst))):
+        if not free and inst.opcode == "p_part":  # a name for registers: no code
+            held.append(inst)
+            made.update(written(inst))
+            continue
+        if held and not (free and (count < LONGEST if guarded else _pure(inst))):
             out += held
-            held, made = [], set()
+            held, count = [], 0
+            made.clear()
         if guarded:
             held.append(_with_start(inst, out))
             made.update(written(inst))
+            count += 1
         else:
             out.append(inst)
     return out + held

@@ -8,6 +8,8 @@ its answer in SCC (such a terminator has two edges and no condition).
 from __future__ import annotations
 
 from mimw.codegen.amdgcn.isa import resolve
+from mimw.codegen.amdgcn.liveness import words
+from mimw.codegen.amdgcn.registers import shape
 from mimw.codegen.machine import (
     Block,
     Comment,
@@ -35,7 +37,9 @@ def prepare(fn: Function) -> Function:
     out = _copied(fn)
     constants = _constants(out)
     for block in out.blocks:
-        block.insts = [_tied(inst, constants) for inst in block.insts]
+        block.insts = [_with_constants(inst, constants) for inst in block.insts]
+        for edge in block.term.edges if block.term is not None else ():
+            edge.args = [constants.get(arg, arg) if isinstance(arg, Reg) else arg for arg in edge.args]
     _fuse_comparisons(out)
     dead_code(out, removable)
     _split_edges(out)
@@ -61,34 +65,65 @@ def _copied(fn: Function) -> Function:
 
 
 def _constants(fn: Function) -> dict[Reg, Imm]:
-    """Registers that hold one 32-bit constant."""
+    """Vector registers that hold constants, those of tuples as one long number."""
     found: dict[Reg, Imm] = {}
     for block in fn.blocks:
         for inst in block.insts:
-            if isinstance(inst, Inst) and inst.opcode == "v_mov_b32" and inst.guard is None and inst.tied_in is None:
-                reg, value = inst.operands[:2]
-                if isinstance(reg, Reg) and isinstance(value, Imm) and len(inst.operands) == 2:
-                    found[reg] = value
+            if isinstance(inst, Inst) and inst.num_results == 1 and inst.guard is None and inst.tied_in is None:
+                value = _constant(inst, found)
+                result = inst.operands[0]
+                if value is not None and isinstance(result, Reg) and shape(result.cls)[0] == "v":
+                    found[result] = value
     return found
 
 
-def _tied(inst: Inst | Comment, constants: dict[Reg, Imm]) -> Inst | Comment:
-    """Products are tied to what they add to; a tied constant is made in place."""
+def _constant(inst: Inst, known: dict[Reg, Imm]) -> Imm | None:
+    sources = [known.get(o, o) if isinstance(o, Reg) else o for o in inst.operands[1:]]
+    if inst.opcode == "v_mov_b32" and len(sources) == 1 and isinstance(sources[0], Imm):
+        return Imm(sources[0].value & 0xFFFFFFFF)
+    if inst.opcode != "p_pack":
+        return None
+    value = at = 0
+    for operand, source in zip(inst.operands[1:], sources, strict=True):
+        if not isinstance(source, Imm):
+            return None
+        width = 32 * shape(operand.cls)[1] if isinstance(operand, Reg) else 32
+        value |= (source.value & ((1 << width) - 1)) << at
+        at += width
+    return Imm(value)
+
+
+def _with_constants(inst: Inst | Comment, known: dict[Reg, Imm]) -> Inst | Comment:
+    """Constants in tuples and ties are made in place."""
     if isinstance(inst, Comment):
         return inst
+    if inst.opcode == "p_pack":
+        operands: list[Operand] = [inst.operands[0]]
+        for operand in inst.operands[1:]:
+            value = known.get(operand) if isinstance(operand, Reg) else None
+            operands += [operand] if value is None else words(value, shape(operand.cls)[1])  # type: ignore[union-attr]
+        return Inst("p_pack", operands, 1, inst.loc)
+    if inst.opcode.startswith("v_mfma_"):
+        return _product(inst, known)
     tied = inst.tied_in
-    if tied is None:
-        addend = inst.operands[3] if inst.opcode.startswith("v_mfma_") else None
-        if not isinstance(addend, Reg):
-            return inst
-        tied = [addend]
-    elif any(isinstance(value, Reg) and value in constants for value in tied):
-        tied = [constants.get(value, value) if isinstance(value, Reg) else value for value in tied]
-    else:
+    if tied is None or not any(isinstance(value, Reg) and value in known for value in tied):
         return inst
+    tied = [known.get(value, value) if isinstance(value, Reg) else value for value in tied]
     return Inst(
         inst.opcode, inst.operands, inst.num_results, inst.loc, inst.guard, inst.guard_neg, tied, inst.redefined
     )
+
+
+def _product(inst: Inst, known: dict[Reg, Imm]) -> Inst:
+    """A product of matrices adds to its result's registers, or to the inline constant 0."""
+    addend = inst.operands[3]
+    if not isinstance(addend, Reg):
+        return inst
+    value = known.get(addend)
+    if value is not None and value.value == 0:
+        operands = [*inst.operands[:3], Imm(0), *inst.operands[4:]]
+        return Inst(inst.opcode, operands, 1, inst.loc, inst.guard)
+    return Inst(inst.opcode, inst.operands, 1, inst.loc, inst.guard, tied_in=[addend])
 
 
 def _split_edges(fn: Function) -> None:

@@ -108,6 +108,13 @@ def test_what_needs_the_load_stays_behind() -> None:
     assert gathered(loads) == ["@global_load_dword", "v_add_u32", "@global_load_dword"]
 
 
+def test_parts_of_what_is_loaded_are_no_hindrance() -> None:
+    mask, address, value = Reg("mask"), Reg("v64"), Reg("v64")
+    part = Inst("p_part", [Reg("v32"), value, Imm(1)], 1)
+    loads = [load(value, address, mask), part, load(Reg("v32"), address, mask)]
+    assert gathered(loads) == ["@global_load_dword", "p_part", "@global_load_dword"]
+
+
 def test_memory_keeps_its_order() -> None:
     mask, address, data = Reg("mask"), Reg("v64"), Reg("v32")
     plain = Inst("global_store_dword", [address, data, Symbol("off")], 0)

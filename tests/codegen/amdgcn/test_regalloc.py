@@ -126,6 +126,24 @@ def test_product_whose_addend_lives_on_needs_no_copy() -> None:
     assert not opcodes(p.done(), *MOVES)
 
 
+def test_constants_are_made_where_they_are_needed() -> None:
+    """No register keeps the zero of other lanes, nor what a product begins with."""
+    p = Program()
+    zero = p.make("v_mov_b32", "v32", Imm(0))
+    four = p.make("p_pack", "v128", zero, zero, zero, zero)
+    mask = p.make("v_cmp_gt_u32", "mask", p.lane, Imm(1))
+    for _ in range(2):
+        loaded = p.make("global_load_dwordx4", "v128", p.lane, p.base, tied=four)
+        p.block.insts[-1].guard = mask  # type: ignore[union-attr]
+        p.store(loaded)
+    pair = p.make("global_load_dwordx2", "v64", p.lane, p.base)
+    p.store(p.make("v_mfma_f32_16x16x16_f16", "v128", pair, pair, four, tied=four))
+    out = p.done()
+    assert sorted(opcodes(out, *MOVES)) == ["s_mov_b64"] * 4 + ["v_mov_b64"] * 4  # the former of EXEC
+    (product,) = [i for i in out.flat.body if isinstance(i, Inst) and i.opcode.startswith("v_mfma")]
+    assert isinstance(product.operands[3], Imm)
+
+
 @pytest.mark.parametrize("cls", ["v32", "v128", "s32", "s64", "mask"])
 def test_rotation_around_a_loop(cls: str) -> None:
     """Three values that change places every round, and one that keeps its first value."""
