@@ -6,7 +6,7 @@ time; only memory accesses are guarded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mimw.codegen.amdgcn import builder_convert, builder_float, builder_memory, builder_shuffle
 from mimw.codegen.amdgcn.builder_core import Core, is_scalar, signed32, signed64
@@ -35,6 +35,7 @@ class AmdgcnBuilder(Core):
         self.workgroup_ids = "x"
         self.entry = self.block
         self._entries: dict[str, Lane] = {}
+        self._late: list[Callable[[], None]] = []
 
     # ------------------------------------------------------------------------------------------------------ arithmetic
 
@@ -266,7 +267,21 @@ class AmdgcnBuilder(Core):
         return self.const(U32, 0)
 
     def barrier(self) -> None:
+        self.finish_copies()
         self.emit("s_barrier", [])
+
+    def put_off(self, store: Callable[[], None]) -> None:
+        """The second half of a copy, to be done where the block ends or at a barrier or wait: until then its loads are under way."""
+        self._late.append(store)
+
+    def finish_copies(self) -> None:
+        """Do what was put off."""
+        late, self._late = self._late, []
+        for store in late:
+            store()
+
+    def close_block(self) -> None:
+        self.finish_copies()
 
     def warp_barrier(self) -> None:
         """A wave runs in lock step, and its accesses to shared memory are done in order."""

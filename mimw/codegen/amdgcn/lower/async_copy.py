@@ -1,12 +1,14 @@
-"""Copies from global to shared memory by threads, through registers: done when they are started, and so before any wait for them.
+"""Copies from global to shared memory by threads, through registers.
 
-All loads of a copy stand before its stores, so that they are under way together.
+The loads are made where a copy starts, the stores put off to the next wait, barrier or end of a block: what stands between hides the
+memory's latency. A wait for groups finds nothing in flight.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
 from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering, layout_of, lowers
 from mimw.codegen.shared.addressing import Placement, vector_groups
@@ -18,8 +20,8 @@ from mimw.ir.types import I1, U8
 
 @lowers("async_copy.load", target="amd")
 def lower_async_load(ctx: Lowering, op: Any) -> None:
-    """Copy a tile."""
-    b = ctx.b
+    """Start copying a tile."""
+    b = amdgcn_builder(ctx)
     t, shared = memdesc(ctx, op.dst)
     dtype = U8 if t.dtype is I1 else t.dtype
     size = dtype.itemsize
@@ -44,11 +46,16 @@ def lower_async_load(ctx: Lowering, op: Any) -> None:
         rest = [other[i] for i in group] if other is not None else None
         moved.append((r, b.load("global", dtype, pointers[r], len(group), unmasked(r), rest, cache_words(op))))
     base = ctx.shared[op.dst].address
-    for r, values in moved:
-        b.store("shared", placement.address(ctx, base, coords[r]), values, b.both(owner, inside(r)), "")
+
+    def store() -> None:
+        for r, values in moved:
+            b.store("shared", placement.address(ctx, base, coords[r]), values, b.both(owner, inside(r)), "")
+
+    b.put_off(store)
 
 
 @lowers("async_copy.commit_group", "async_copy.wait_group", target="amd")
 def lower_group(ctx: Lowering, op: Any) -> None:
-    """Nothing is in flight."""
-    del ctx, op
+    """What was put off is done."""
+    if op.name == "async_copy.wait_group":
+        amdgcn_builder(ctx).finish_copies()
