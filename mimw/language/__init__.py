@@ -106,6 +106,7 @@ from mimw.language.descriptor import (
     allocate_tensor_descriptor,
     load_tensor_descriptor,
     make_tensor_descriptor,
+    reinterpret_tensor_descriptor,
     store_tensor_descriptor,
     tensor_descriptor,
 )
@@ -344,6 +345,7 @@ __all__ = [
     "range",
     "ravel",
     "reduce",
+    "reinterpret_tensor_descriptor",
     "remote_shmem_store",
     "remote_view",
     "reshape",

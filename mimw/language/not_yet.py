@@ -13,7 +13,7 @@ _TRITON = (
     "condition parallel_range"
 )
 _TLX = (
-    "tmem_copy reinterpret_tensor_descriptor update_tensor_descriptor async_dot_scaled tcgen05_commit clc_create_context clc_producer "
+    "tmem_copy update_tensor_descriptor async_dot_scaled tcgen05_commit clc_create_context clc_producer "
     "clc_consumer warp_pipeline_stage release_layout require_layout dump_layout assert_same_layout shared_linear_layout_encoding "
     "tensor_memory_layout_encoding warp_any warp_redux num_warps vote_ballot_sync stoch_round"
 )

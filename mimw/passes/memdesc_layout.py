@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from mimw.diagnostics import CompilationError, Note
 from mimw.ir.core import Function, Module, OpBase, Value
-from mimw.ir.ops.async_copy import BulkLoadOp, BulkStoreOp, MakeDescriptorOp, TmaLoadOp, TmaStoreOp
+from mimw.ir.ops.async_copy import BulkLoadOp, BulkStoreOp, MadeDescriptorOp, MakeDescriptorOp, TmaLoadOp, TmaStoreOp
 from mimw.ir.ops.cluster import AsyncRemoteCopyOp
 from mimw.ir.ops.control import IfOp, InlinedOp
 from mimw.ir.ops.memory import (
@@ -283,12 +283,12 @@ def block_layout(shape: Dims, size: int, order: Dims | None = None, row: int = 0
 def _descriptors(fn: Function) -> None:
     """One layout a descriptor: its copies must all cut it into the same boxes."""
     flow = Flow(fn, TensorDescType)
-    for home in flow.homes:
-        t = home.root.type
+    for homes in _rooms(flow.homes):
+        t = homes[0].root.type
         assert isinstance(t, TensorDescType)
         layout: SharedLayout | None = None
         first: OpBase | None = None
-        for op, _, _ in flow.uses(home):
+        for op, _, _ in (use for home in homes for use in flow.uses(home)):
             if not isinstance(op, (TmaLoadOp, TmaStoreOp)):
                 continue
             lies = _layout(op.dst if isinstance(op, TmaLoadOp) else op.src)
@@ -303,10 +303,30 @@ def _descriptors(fn: Function) -> None:
                     hint="pass a second descriptor of the same tensor",
                 )
         layout = layout or block_layout(t.block_shape, t.dtype.itemsize)
-        for v in home.members:
+        for v in (v for home in homes for v in home.members):
             _set_layout(v, layout)
     for argument, v in zip(fn.arguments, fn.block.args, strict=True):
         argument.type = v.type
+
+
+def _rooms(homes: list[Home]) -> list[list[Home]]:
+    """The homes whose descriptors are written and read in one room, together: they are the same."""
+    groups: dict[object, list[Home]] = {}
+    for home in homes:
+        op = home.root.defining_op
+        room = op.room if isinstance(op, (MakeDescriptorOp, MadeDescriptorOp)) else -1
+        group = groups.setdefault(room if room >= 0 else home, [])
+        if group and group[0].root.type != home.root.type:
+            assert op is not None
+            other = group[0].root.defining_op
+            raise CompilationError(
+                "shape-mismatch",
+                f"a descriptor of {home.root.type} here is one of {group[0].root.type} elsewhere in its room",
+                op.loc,
+                notes=[Note("the other one", other.loc)] if other is not None else [],
+            )
+        group.append(home)
+    return list(groups.values())
 
 
 def _boxes(layout: SharedLayout | None, t: TensorDescType) -> tuple[Dims, int]:
@@ -348,7 +368,11 @@ def _set_layout(v: Value, layout: SharedLayout) -> None:
     elif isinstance(t, TensorDescType):
         v.type = TensorDescType(t.block_shape, t.dtype, layout)
     op = v.defining_op
-    if op is not None and "type" in op.attrs and (isinstance(v.type, MemDescType) or isinstance(op, MakeDescriptorOp)):
+    if (
+        op is not None
+        and "type" in op.attrs
+        and (isinstance(v.type, MemDescType) or isinstance(op, (MakeDescriptorOp, MadeDescriptorOp)))
+    ):
         op.attrs["type"] = v.type
 
 

@@ -140,6 +140,7 @@ MIMW_FILLERS: dict[str, Any] = {
     "async_copy.tma_store_wait": lambda m: _op("async_copy.tma_store_wait", 1, m.random.random() < 0.5),
     "async_copy.tma_prefetch": lambda m: _op("async_copy.tma_prefetch", m.value(DESC), _maybe(m, I1), _coords(m)),
     "async_copy.prefetch_descriptor": lambda m: _op("async_copy.prefetch_descriptor", m.value(DESC)),
+    "async_copy.made_descriptor": lambda m: _op("async_copy.made_descriptor", _maybe(m, I32), DESC, 2),
     "memory.prefetch": _prefetch,
     "debug.clock": lambda m: _op("debug.clock"),
     "async_copy.block_load": lambda m: _op("async_copy.block_load", m.value(DESC), _coords(m)),

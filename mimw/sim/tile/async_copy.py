@@ -12,6 +12,7 @@ from mimw.ir.ops.async_copy import (
     BlockStoreOp,
     BulkLoadOp,
     BulkStoreOp,
+    MadeDescriptorOp,
     MakeDescriptorOp,
     TmaLoadOp,
     TmaStoreOp,
@@ -66,7 +67,20 @@ def _wait_group(m: Machine, op: OpBase) -> None:
 def _make_descriptor(m: Machine, op: MakeDescriptorOp) -> None:
     numbers = [int(m.env[v]) for v in op.shape]
     rank = len(numbers) // 2
-    m.env[op.result] = Descriptor(int(m.env[op.ptr]), numbers[:rank], numbers[rank:], op.type, op.padding)
+    made = Descriptor(int(m.env[op.ptr]), numbers[:rank], numbers[rank:], op.type, op.padding)
+    m.env[op.result] = m.cta.maps[op.room, _slot(m, op)] = made
+
+
+def _slot(m: Machine, op: MakeDescriptorOp | MadeDescriptorOp) -> int:
+    return int(m.env[op.slot]) if op.slot is not None else 0
+
+
+@executes("async_copy.made_descriptor")
+def _made_descriptor(m: Machine, op: MadeDescriptorOp) -> None:
+    found = m.cta.maps.get((op.room, _slot(m, op)))
+    if found is None:
+        raise SimulationError("descriptor", f"no descriptor was made in slot {_slot(m, op)}")
+    m.env[op.result] = found
 
 
 def _coords(m: Machine, values: Sequence[Value]) -> list[int]:

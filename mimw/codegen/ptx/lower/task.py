@@ -100,7 +100,7 @@ def leader(ctx: Lowering) -> Lane:
 LED = frozenset(
     (
         "barrier.arrive", "barrier.expect", "async_copy.tma_load", "async_copy.tma_store", "async_copy.tma_store_wait",
-        "async_copy.tma_prefetch", "async_copy.bulk_load", "async_copy.bulk_store", "async_copy.make_descriptor",
+        "async_copy.tma_prefetch", "async_copy.prefetch_descriptor", "async_copy.bulk_load", "async_copy.bulk_store", "async_copy.make_descriptor",
         "cluster.async_remote_copy",
     )
 )  # fmt: skip
