@@ -128,8 +128,8 @@ class LocalAllocOp(Op):
     """A buffer in shared memory of `type`; `src`, when given, is stored into it at once. `offset` is its byte offset (-1: not yet).
 
     With a `storage` (a `memory.storage`, or another buffer, which it then lies upon) it shares the bytes of that, as `member` of it (a
-    buffer that others lie upon is number 0). `slot` is then the bytes
-    of one of its slots, whose distance is part of its layout, `total` those of the whole storage, when others lie upon it (0: not yet). `pinned`: the user chose the layout.
+    buffer that others lie upon is number 0). `slot` is then the bytes of one of its slots, whose distance is part of its layout, `total`
+    those of the whole storage, when others lie upon it (0: not yet). `pinned`: the user chose the layout.
     """
 
     src: Value | None = optional()

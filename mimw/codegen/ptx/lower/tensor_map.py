@@ -3,7 +3,8 @@
 The TMA engine reads maps from global memory. Each module with such a kernel has a pool of entries, one for every CTA that can run at once
 (32 an SM); a CTA takes a free one when it starts, with a compare-and-swap from its SM's first entry on, and gives it back when all its threads are
 done. An entry has room for the maps of all `make_descriptor` ops (those that share a room: once). A map is edited in shared memory, where
-passes have reserved 128 bytes for each op and 16 more, in which the first op's hold the number of the CTA's entry. PTX ISA, `tensormap.replace` and `tensormap.cp_fenceproxy`.
+passes have reserved 128 bytes for each op and 16 more, in which the first op's hold the number of the CTA's entry. PTX ISA, `tensormap.replace`
+and `tensormap.cp_fenceproxy`.
 """
 
 from __future__ import annotations
