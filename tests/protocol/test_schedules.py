@@ -61,7 +61,8 @@ def test_the_passes_put_the_fences_that_engines_need(name: str) -> None:
     launch = launch_of(name)
     module = after_passes(launch)
     assert [fenced(launch, module, seed) for seed in (0, 1, 2)] == ["", "", ""]
-    assert fences_of(module)
-    for op in fences_of(module):
+    fences = fences_of(module)
+    assert bool(fences) == (name != "split")  # whose results leave through registers
+    for op in fences:
         op.erase()
-    assert fenced(launch, module, 0) == "missing-fence"
+    assert fenced(launch, module, 0) == ("missing-fence" if fences else "")
