@@ -72,6 +72,7 @@ from mimw.language.cluster import (
 )
 from mimw.language.control import (
     assume,
+    condition,
     max_constancy,
     max_contiguous,
     multiple_of,
@@ -153,7 +154,17 @@ from mimw.language.mma import alloc_accumulator, async_dot, async_dot_wait, dot
 from mimw.language.not_yet import find as _find
 from mimw.language.pipeline_object import pipeline
 from mimw.language.query import dtype_of, get_fp8_format_name, size_of, thread_id
-from mimw.language.random import rand, rand4x, randint, randint4x, randn, randn4x
+from mimw.language.random import (
+    pair_uniform_to_normal,
+    philox,
+    rand,
+    rand4x,
+    randint,
+    randint4x,
+    randn,
+    randn4x,
+    uint_to_uniform_float,
+)
 from mimw.language.reduce import (
     argmax,
     argmin,
@@ -163,6 +174,7 @@ from mimw.language.reduce import (
     max,
     min,
     reduce,
+    reduce_or,
     softmax,
     sum,
     xor_sum,
@@ -258,6 +270,7 @@ __all__ = [
     "cluster_barrier",
     "cluster_cta_rank",
     "cluster_size_1d",
+    "condition",
     "constexpr",
     "cos",
     "cumprod",
@@ -331,7 +344,9 @@ __all__ = [
     "num_programs",
     "nv_mma_shared_layout_encoding",
     "padded_shared_layout_encoding",
+    "pair_uniform_to_normal",
     "permute",
+    "philox",
     "pipeline",
     "pointer_type",
     "prefetch",
@@ -345,6 +360,7 @@ __all__ = [
     "range",
     "ravel",
     "reduce",
+    "reduce_or",
     "reinterpret_tensor_descriptor",
     "remote_shmem_store",
     "remote_view",
@@ -385,6 +401,7 @@ __all__ = [
     "uint32",
     "uint64",
     "uint8",
+    "uint_to_uniform_float",
     "umulhi",
     "unsqueeze",
     "view",

@@ -10,7 +10,7 @@ from mimw.language.semantic import fail
 _TRITON = (
     "dot_scaled make_block_ptr advance "
     "inline_asm_elementwise map_elementwise float8e4b15 float8e4b8 float8e5b16 "
-    "condition parallel_range"
+    "parallel_range"
 )
 _TLX = (
     "tmem_copy update_tensor_descriptor async_dot_scaled tcgen05_commit clc_create_context clc_producer "

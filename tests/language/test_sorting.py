@@ -156,5 +156,25 @@ def words(y, z, seed, N: ml.constexpr):
     ml.store(z + at, ml.rand(seed, at))
 
 
+@mimw.kernel
+def parts(x, y, seed, N: ml.constexpr):
+    at = ml.arange(0, N)
+    a, b, c, d = ml.philox(seed, at, 1, at * 2, 3)
+    ml.store(x + at, a ^ b ^ c ^ d)
+    n, m = ml.pair_uniform_to_normal(ml.uint_to_uniform_float(a), ml.rand(seed, at))
+    i = 0
+    while ml.condition(i < 2):
+        i += 1
+    ml.store(y, ml.reduce_or((n + m > 0).to(ml.int32) * at) + i)
+
+
+def test_the_generator_itself() -> None:
+    x = np.zeros(64, np.uint32)
+    got = both(parts, (1,), [x, np.zeros(1, np.int32), 5], TARGETS, N=64)
+    want = np.array([philox([i, 1, 2 * i, 3], [5, 0]) for i in range(64)], np.uint32)
+    np.testing.assert_array_equal(got[0], np.bitwise_xor.reduce(want, 1))
+    assert got[1][0] == 63 + 2
+
+
 def test_random_numbers_in_text() -> None:
     both(words, (1,), [np.zeros(256, np.uint32), np.zeros(256, np.float32), 99], TARGETS, N=256)
