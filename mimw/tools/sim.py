@@ -206,19 +206,19 @@ def _tell(watch: Watch) -> None:
                 f"found under seed {finding.seed}; again: {how}, or {finding.kernel}.check(..., seed={finding.seed})\n"
             )
     seeds = settings.seeds()
-    runs = (
-        f"seed {seeds[0]}"
-        if settings.seed is not None
-        else f"{len(seeds)} schedule{'s' if len(seeds) > 1 else ''} each"
-    )
+    runs = f"seed {seeds[0]}" if settings.seed is not None else f"{_count(len(seeds), 'schedule')} each"
     names: dict[str, int] = {}
     for launch in watch.launches:
         names[launch.kernel] = names.get(launch.kernel, 0) + 1
     told = ", ".join(f"{name} ({count})" for name, count in names.items()) or "no launches on NumPy arrays"
     errors = sum(f.severity == "error" for f in watch.findings) + (watch.raised is not None)
     found = len(watch.findings) - sum(f.severity == "error" for f in watch.findings)
-    out.write(f"\nmimw sim: {told}; {runs}: {errors} errors, {found} warnings\n")
+    out.write(f"\nmimw sim: {told}; {runs}: {_count(errors, 'error')}, {_count(found, 'warning')}\n")
     print(out.getvalue(), end="")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _as_json(watch: Watch) -> dict[str, Any]:

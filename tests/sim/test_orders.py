@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from mimw.diagnostics import Loc
+from mimw.sim.agents import JobsWait
 from mimw.sim.errors import SimulationError
 from mimw.sim.orders import Adversary, Drawn, Plain, of_seed
-from mimw.sim.scheduler import JobsWait, Scheduler
+from mimw.sim.scheduler import Scheduler
 
 HERE = Loc("k.mir", 1)
 

@@ -18,8 +18,8 @@ from mimw.ir.ops.async_copy import (
     TmaStoreOp,
 )
 from mimw.ir.types import U8
+from mimw.sim.agents import JobsWait
 from mimw.sim.errors import SimulationError
-from mimw.sim.scheduler import JobsWait
 from mimw.sim.tile.combine import combined
 from mimw.sim.tile.descriptor import Descriptor
 from mimw.sim.tile.in_flight import Copy, all_but

@@ -5,7 +5,7 @@ Each wait of the language covers all but the youngest `pendings` groups of its k
 
 from __future__ import annotations
 
-from mimw.sim.scheduler import Job
+from mimw.sim.agents import Job
 from mimw.sim.tile.numerics import Array
 from mimw.sim.tile.shared_memory import Use, land
 

@@ -14,7 +14,7 @@ from mimw.diagnostics import InternalError
 from mimw.ir.core import OpBase, Value
 from mimw.ir.ops.mma import AsyncDotOp
 from mimw.ir.types import F32, DType, InflightType, MemDescType, TensorType
-from mimw.sim.scheduler import JobsWait
+from mimw.sim.agents import JobsWait
 from mimw.sim.tile.in_flight import Product, all_but
 from mimw.sim.tile.machine import Machine
 from mimw.sim.tile.memory import read_buffer
