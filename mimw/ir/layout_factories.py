@@ -76,6 +76,25 @@ def blocked(
     return Layout.get(padded, (*low, *rest), lane, warp)
 
 
+def turned_block(
+    shape: Sequence[int], order: Sequence[int], num_warps: int, vec: int, run: int, lanes: int, threads: int
+) -> Layout:
+    """As `blocked` for a tile (two dimensions) that is read along order[0] and stored along order[1]: `vec` neighbours along the one, `run`
+    along the other in a thread, then `lanes` lanes along the other, and the rest as they come."""
+    fast, slow = order
+    padded = tuple(pad_dims(size, "pow2") for size in shape)
+    along = [_unit(2, fast, bit) for bit in range(padded[fast][0])]
+    across = [_unit(2, slow, bit) for bit in range(padded[slow][0])]
+    width, depth = min(_log2(vec, "vec"), len(along)), min(_log2(run, "run"), len(across))
+    first = min(depth + _log2(lanes, "lanes"), len(across))
+    rest = across[depth:first] + along[width:] + across[first:]
+    bits, warps = _log2(threads, "threads"), _log2(num_warps, "num_warps")
+    lane, warp = rest[:bits], rest[bits : bits + warps]
+    lane += [(0, 0)] * (bits - len(lane))
+    warp += [(0, 0)] * (warps - len(warp))
+    return Layout.get(padded, (*along[:width], *across[:depth], *rest[bits + warps :]), lane, warp)
+
+
 def mma_accumulator(shape: Sequence[int], warps_m: int, warps_n: int, elem_bits: int = 32) -> Layout:
     """D and C of mma.sync m16n8 (f64: m8n8) for a tile (M, N).
 

@@ -235,7 +235,12 @@ class _Stager:
             if _load_behind(base) is None:
                 continue
             shape, dtype = _tile(base)
-            layout = _for_ldmatrix(shape, self._fast_dim(base), dtype.itemsize)
+            fast = self._fast_dim(base)
+            if self.target.has("mfma") and (
+                dtype.bits == 8 or (dtype.bits == 16 and not self.target.has("ds_read_tr"))
+            ):
+                fast = i if turned else 1 - i  # lanes read along K: the store turns the tile, where it has to
+            layout = _for_ldmatrix(shape, fast, dtype.itemsize)
             buffer = self._alloc(base, layout, turned, operand, dot)
             load = LocalLoadOp(buffer, loc=dot.loc)
             _block(dot).insert_before(dot, load)

@@ -11,9 +11,8 @@ from typing import Any
 from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
 from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering, layout_of, lowers
-from mimw.codegen.shared.addressing import Placement, vector_groups
 from mimw.codegen.shared.memory import access_of, cache_words, guards
-from mimw.codegen.shared.shared_memory import memdesc
+from mimw.codegen.shared.shared_memory import memdesc, store_tile
 from mimw.ir import layout as algebra
 from mimw.ir.types import I1, U8
 
@@ -24,34 +23,21 @@ def lower_async_load(ctx: Lowering, op: Any) -> None:
     b = amdgcn_builder(ctx)
     t, shared = memdesc(ctx, op.dst)
     dtype = U8 if t.dtype is I1 else t.dtype
-    size = dtype.itemsize
     layout = layout_of(op.ptr)
-    placement = Placement(layout, shared, size, ctx.shared[op.dst].mix)
-    registers, lanes, warps, _ = algebra.owner_mask(layout)
-    owner = ctx.is_thread(lanes, warps)
-    low = (1 << len(layout.reg)) - 1
-    free = [r for r in range(layout.num_regs) if not r & low & registers]
-    width = min(access_of(ctx, op.ptr, op.mask, 8 * size).width, max(1, ctx.shared[op.dst].align // size))
-    bits = placement.unit_bits(t.shape, width)
-    if bits != list(range(len(bits))):
-        bits = []
+    place = ctx.shared[op.dst]
+    width = access_of(ctx, op.ptr, op.mask, dtype.bits).width
     unmasked = guards(ctx, op.ptr, op.mask)
-    inside = ctx.holes(layout, t.shape)
     pointers = ctx.tile(op.ptr)
     other = ctx.tile(op.other) if op.other is not None else None
-    coords = layout.reg_coords()
-    moved: list[tuple[int, list[Lane]]] = []
-    for group in vector_groups(placement, bits, free):
-        r = group[0]
-        rest = [other[i] for i in group] if other is not None else None
-        moved.append((r, b.load("global", dtype, pointers[r], len(group), unmasked(r), rest, cache_words(op))))
-    base = ctx.shared[op.dst].address
-
-    def store() -> None:
-        for r, values in moved:
-            b.store("shared", placement.address(ctx, base, coords[r]), values, b.both(owner, inside(r)), "")
-
-    b.put_off(store)
+    copies = algebra.owner_mask(layout)[0] & (1 << len(layout.reg)) - 1
+    moved: list[Lane] = []
+    for r in range(0, layout.num_regs, width):
+        if r & copies:  # a register that repeats an earlier one is not stored
+            moved += moved[r & ~copies : (r & ~copies) + width]
+            continue
+        rest = other[r : r + width] if other is not None else None
+        moved += b.load("global", dtype, pointers[r], width, unmasked(r), rest, cache_words(op))
+    b.put_off(lambda: store_tile(ctx, place, shared, layout, t.shape, moved))
 
 
 @lowers("async_copy.commit_group", "async_copy.wait_group", target="amd")
