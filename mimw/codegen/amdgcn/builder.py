@@ -126,13 +126,13 @@ class AmdgcnBuilder(Core):
         return builder_convert.convert_pair(self, how, lo, hi, to)
 
     def fp8_instructions(self) -> bool:
-        return False
+        return self.target.has("fp8_ocp")
 
     def bytes_from_f32(self, lanes: Tile, to: DType) -> list[Lane]:
-        raise NotImplementedError
+        return builder_convert.bytes_from_f32(self, lanes, to)
 
     def halves_from_bytes(self, lo: Lane, hi: Lane) -> tuple[Lane, Lane]:
-        raise NotImplementedError
+        return builder_convert.halves_from_bytes(self, lo, hi)
 
     def bf16_to_f32(self, lane: Lane) -> Lane:
         reg = self.reg_of(lane)

@@ -6,12 +6,14 @@ back where that lies beyond. 64-bit integers go through their words.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mimw.codegen.amdgcn.builder_core import Core
 from mimw.codegen.amdgcn.builder_float import float_op
 from mimw.codegen.amdgcn.builder_int import extended
 from mimw.codegen.amdgcn.opcodes import CONVERSIONS, is_float, is_signed
 from mimw.codegen.lane import Lane, bits_of
-from mimw.codegen.machine import Imm
+from mimw.codegen.machine import Imm, Reg, Symbol
 from mimw.diagnostics import InternalError
 from mimw.ir.types import BF16, F16, F32, F64, I1, I32, I64, U32, U64, DType, Element, PointerType
 
@@ -212,3 +214,48 @@ def convert_pair(b: Core, how: str, lo: Lane, hi: Lane, to: DType) -> tuple[Lane
         word = b.valu("v_perm_b32", U32, bits[1], bits[0], Imm(0x07060302))
     reg = b.vector(word)
     return Lane(to, reg, 0, 0, uniform), Lane(to, reg, 0, 1, uniform)
+
+
+# --- 8-bit floats, where the instructions mean the formats of the Open Compute Project (gfx950)
+
+
+def _kind(dtype: DType) -> str:
+    return "fp8" if dtype.exponent == 4 else "bf8"
+
+
+def bytes_from_f32(b: Core, lanes: Sequence[Lane], to: DType) -> list[Lane]:
+    """Two or four f32 as packed 8-bit floats, saturated: the instruction would make NaN or infinity of what is too large."""
+    largest = 448.0 if to.exponent == 4 else 57344.0
+    cut = [_clamped(b, x, largest) for x in lanes]
+    word: Reg | None = None
+    for i in range(0, len(cut), 2):
+        out = b.reg("v32")
+        upper = [Symbol("op_sel:[0,0,1]")] if i else []
+        b.emit(f"v_cvt_pk_{_kind(to)}_f32", [out, b.vector(cut[i]), b.vector(cut[i + 1]), *upper], 1, tied=[word])
+        word = out
+    return [Lane(to, word, 0, i) for i in range(len(lanes))]
+
+
+def _clamped(b: Core, x: Lane, largest: float) -> Lane:
+    """The value inside the finite range; NaN stays."""
+    inside = b.valu("v_med3_f32", F32, x, b.const(F32, -largest), b.const(F32, largest))
+    return b.select(b.compare("nan", x, x), x, inside)
+
+
+def halves_from_bytes(b: Core, lo: Lane, hi: Lane) -> tuple[Lane, Lane]:
+    """Two 8-bit floats as packed f16, exactly: through two f32."""
+    dtype = lo.dtype
+    assert isinstance(dtype, DType)
+    uniform = min(lo.uniform, hi.uniform)
+    name = f"v_cvt_pk_f32_{_kind(dtype)}"
+    neighbours = lo.reg is not None and lo.reg is hi.reg and lo.part in (0, 2) and hi.part == lo.part + 1
+    if neighbours and lo.part == 2:
+        word = b.vector(Lane(U32, lo.reg))
+        pair = b.pure(f"{name}_sdwa", F64, [word, Symbol("src0_sel:WORD_1")], uniform, "v64")
+    elif neighbours:
+        pair = b.pure(name, F64, [b.vector(Lane(U32, lo.reg))], uniform, "v64")
+    else:
+        pair = b.pure(name, F64, [b.packed((lo, hi))], uniform, "v64")
+    first, second = (Lane(F32, x.reg, uniform=uniform) for x in b.words(pair))
+    word = b.vector(b.valu("v_cvt_pkrtz_f16_f32", U32, first, second))
+    return Lane(F16, word, 0, 0, uniform), Lane(F16, word, 0, 1, uniform)
