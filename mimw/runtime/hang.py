@@ -1,4 +1,3 @@
-# pyright: basic
 """Kernels whose waits give up: what they report, and the error made of it.
 
 Owns: `KernelHang` and its records; `hang_watch` launches such kernels. A kernel is built so when `hang_timeout` is asked for (`parse_timeout`); its

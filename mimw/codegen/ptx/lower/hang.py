@@ -12,7 +12,9 @@ thread count that it is used with, on which every thread arrives and polls with 
 barriers of one task's warps, of the CTA and of the cluster. All warps of a task run the same ops in the same order (control flow between tasks'
 barriers depends on scalars that all of them have), all waits between two such barriers are bounded, and the cluster's barrier counts threads that
 have exited as arrived: all who must come do come. A warp that was held up at a `cluster.sync` by somebody who gave up writes its record afterwards.
-What can still go on for ever is a loop that only a message ends: a wait that gives up long after the first one (`GRACE`) stops the kernel.
+What can still go on for ever is a loop that only a message ends: a wait that gives up long after the first one (`GRACE`) stops the kernel. And
+warps of one task may part at a scalar that each has read for itself from memory that nobody has filled, so that their barrier never meets: the
+host, which sees the records, then stops waiting.
 
 Every record is `RECORD` bytes, little-endian: u32 site + 1 (written last), warp in the CTA, byte offset of the barrier in shared memory, phase as
 given; i32 CTA index x, y, z, 0; u64 start and end of the wait by %globaltimer. The state is u64 time of the first that gave up (0: nobody), u32
