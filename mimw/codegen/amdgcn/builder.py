@@ -14,7 +14,7 @@ from mimw.codegen.amdgcn.builder_int import compare_integers, integer_op, wide_p
 from mimw.codegen.amdgcn.opcodes import FLOAT, SEQUENCES, is_float, is_signed, lives_in_scalars, register_class
 from mimw.codegen.lane import CTA, LANE, WARP, Lane, Tile, bits_of, wrap_int
 from mimw.codegen.machine import Imm, Inst, Reg, Symbol
-from mimw.diagnostics import CompilationError, InternalError
+from mimw.diagnostics import InternalError
 from mimw.ir.types import BF16, F32, I1, I32, I64, U32, DType, Element
 from mimw.target import Target
 
@@ -308,10 +308,10 @@ class AmdgcnBuilder(Core):
         return [Lane(dtype, reg)]
 
     def print_text(self, text: str, values: Tile, guard: Lane | None) -> None:
-        raise CompilationError("not-yet", f"device_print on {self.target.name} is not supported yet", self.loc)
+        raise InternalError("AMDGCN code prints nothing", self.loc)
 
     def trap(self, guard: Lane | None, text: str) -> None:
-        raise CompilationError("not-yet", f"device_assert on {self.target.name} is not supported yet", self.loc)
+        raise InternalError("AMDGCN code asserts nothing", self.loc)
 
     def parameter(self, dtype: Element, uniform: int = LANE) -> Reg:
         return Reg(register_class(dtype, uniform > LANE and lives_in_scalars(dtype)), self.hint)
