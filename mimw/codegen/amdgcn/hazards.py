@@ -30,7 +30,7 @@ Works on bitsets of units.
 
 from __future__ import annotations
 
-from mimw.codegen.amdgcn.effects import Effects, operand_mask
+from mimw.codegen.amdgcn.effects import VECTOR_UNITS, Effects, operand_mask
 from mimw.codegen.amdgcn.registers import EXEC, M0, VCC
 from mimw.codegen.machine import Inst, Symbol
 
@@ -42,6 +42,8 @@ _VECTORS = ((1 << 512) - 1) << 256
 _EXEC = 3 << EXEC
 _VCC = 3 << VCC
 _M0 = 1 << M0
+_MODE = 1 << 255
+"""Stands for the mode register."""
 _DPP = (
     "quad_perm", "row_shl", "row_shr", "row_ror", "row_newbcast", "row_mirror", "row_half_mirror", "wave_", "row_bcast",
 )  # fmt: skip
@@ -54,11 +56,13 @@ class Hazards(Effects):
 
     `vector` arithmetic (VALU without products), `product`, `memory` (vector or shared), `xdl` and `passes` of a product, `addend` the
     units that it adds to, `factors` those that it multiplies, `dpp`, `part` (the result is shifted in its register), `wide` (the units of
-    data that a store of more than 64 bits reads), `lane` (scalar units that select a lane).
+    data that a store of more than 64 bits reads), `lane` (scalar units that select a lane). `touched` and `danger`: only where those of the
+    later and the earlier instruction overlap can two be too close.
     """
 
     __slots__ = (
         "addend",
+        "danger",
         "double",
         "dpp",
         "factors",
@@ -67,6 +71,7 @@ class Hazards(Effects):
         "part",
         "passes",
         "product",
+        "touched",
         "trans",
         "vector",
         "vmem",
@@ -99,6 +104,16 @@ class Hazards(Effects):
             self.wide = next((m for m in data if m.bit_count() > 2), 0)
         if opcode in ("v_readlane_b32", "v_writelane_b32"):
             self.lane = operand_mask(inst.operands[2]) & _SCALARS
+        self.touched = self.reads | self.writes | (_EXEC if row.unit in VECTOR_UNITS else 0) | _MODE
+        self.danger = self._danger()
+
+    def _danger(self) -> int:
+        """The units by which a hazard may begin here: an instruction that touches none of them needs no wait states."""
+        if self.product or self.vector:
+            return self.writes | self.addend
+        if self.inst.opcode.startswith("s_setreg"):
+            return _MODE
+        return self.wide | self.writes & _M0
 
 
 def _shifts_result(opcode: str, modifier: str) -> bool:
@@ -185,10 +200,3 @@ def _to_addend(before: Hazards, after: Hazards, more: int, gfx950: bool) -> int:
     if not before.xdl:
         return before.passes
     return before.passes + 1 + more
-
-
-def may_endanger(facts: Hazards) -> bool:
-    """Whether some hazard begins with the instruction."""
-    if facts.product or facts.vector:
-        return True
-    return bool(facts.wide) or bool(facts.writes & _M0) or facts.inst.opcode.startswith("s_setreg")

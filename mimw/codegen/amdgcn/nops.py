@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from mimw.codegen.amdgcn.control_flow import Run, runs_of
 from mimw.codegen.amdgcn.effects import VECTOR_UNITS
-from mimw.codegen.amdgcn.hazards import WINDOW, Hazards, may_endanger, wait_states
+from mimw.codegen.amdgcn.hazards import WINDOW, Hazards, wait_states
 from mimw.codegen.amdgcn.registers import EXEC, M0
 from mimw.codegen.machine import Comment, Imm, Inst, Label
 
@@ -36,29 +36,41 @@ _WALLS = (
 
 
 class _Window:
-    """The latest instructions that may matter: (wait states since, instruction), without order."""
+    """The latest instructions that may matter, each with the time of its issue; `clock` counts wait states."""
 
-    __slots__ = ("recent",)
+    __slots__ = ("clock", "recent")
 
-    def __init__(self, recent: dict[int, tuple[int, Hazards]]) -> None:
-        self.recent = recent
+    def __init__(self) -> None:
+        self.clock = 0
+        self.recent: dict[int, tuple[int, Hazards]] = {}
 
     def copy(self) -> "_Window":
-        return _Window(dict(self.recent))
+        twin = _Window()
+        twin.clock, twin.recent = self.clock, dict(self.recent)
+        return twin
 
-    def age(self, states: int) -> None:
-        """Let wait states pass."""
-        self.recent = {
-            key: (since + states, inst) for key, (since, inst) in self.recent.items() if since + states < WINDOW
-        }
+    def add(self, inst: Hazards) -> None:
+        """The instruction has just been issued; those out of reach are forgotten now and then."""
+        if len(self.recent) > 2 * WINDOW:
+            self.recent = {key: entry for key, entry in self.recent.items() if self.clock - entry[0] < WINDOW}
+        self.recent[id(inst)] = (self.clock, inst)
+
+    def missing(self, after: Hazards, gfx950: bool) -> int:
+        """Wait states that an instruction needs before it may be issued."""
+        need = 0
+        for stamp, before in self.recent.values():
+            if before.danger & after.touched:
+                need = max(need, wait_states(before, after, gfx950) - (self.clock - stamp))
+        return need
 
     def merge(self, other: "_Window") -> bool:
         """Take in another path, each instruction with its smaller distance; says whether that is something new."""
         changed = False
-        for key, (since, inst) in other.recent.items():
+        for key, (stamp, inst) in other.recent.items():
+            since = other.clock - stamp
             known = self.recent.get(key)
-            if known is None or since < known[0]:
-                self.recent[key] = (since, inst)
+            if since < WINDOW and (known is None or since < self.clock - known[0]):
+                self.recent[key] = (self.clock - since, inst)
                 changed = True
         return changed
 
@@ -72,7 +84,7 @@ def insert_nops(body: list[_Item], gfx950: bool) -> list[_Item]:
     clauses = [_Clause() for _ in runs]
     todo: list[int] = []
     if runs:
-        incoming[0] = _Window({})
+        incoming[0] = _Window()
         todo.append(0)
     while todo:
         index = min(todo)
@@ -146,7 +158,7 @@ class _Walk:
             item = self.items[at]
             if isinstance(item, Inst):
                 facts = self.known[id(item)]
-                missing = max(self._missing(facts), 0 if self.clause.admits(facts) else 1)
+                missing = max(self.window.missing(facts, self.gfx950), 0 if self.clause.admits(facts) else 1)
                 while missing > 0:
                     missing -= self._fill(at, missing, item)
                 self._issue(item)
@@ -155,18 +167,13 @@ class _Walk:
             at += 1
         return self.out
 
-    def _missing(self, facts: Hazards) -> int:
-        """Wait states that the instruction needs now."""
-        recent = self.window.recent.values()
-        return max((wait_states(before, facts, self.gfx950) - since for since, before in recent), default=0)
-
     def _issue(self, item: Inst) -> None:
         facts = self.known[id(item)]
         self.out.append(item)
-        self.window.age(_length(item))
+        self.window.clock += _length(item)
         self.clause.add(facts)
-        if may_endanger(facts):
-            self.window.recent[id(item)] = (0, facts)
+        if facts.danger:
+            self.window.add(facts)
 
     def _fill(self, at: int, missing: int, like: Inst) -> int:
         """Put something before the item at `at`; returns how many wait states it is."""
@@ -178,7 +185,7 @@ class _Walk:
             return _length(item)
         states = min(missing, 8)
         self.out.append(Inst("s_nop", [Imm(states - 1)], 0, like.loc))
-        self.window.age(states)
+        self.window.clock += states
         self.clause = _Clause()
         return states
 
@@ -196,7 +203,7 @@ class _Walk:
             facts = self.known[id(item)]
             lanes = _EXEC if facts.row.unit in VECTOR_UNITS else 0
             free = not ((facts.reads | lanes) & writes or facts.writes & (reads | writes))
-            if i > at and free and _movable(facts) and self._missing(facts) <= 0:
+            if i > at and free and _movable(facts) and self.window.missing(facts, self.gfx950) <= 0:
                 return i
             reads |= facts.reads | lanes
             writes |= facts.writes

@@ -14,7 +14,7 @@ from mimw.codegen.machine import Block, Comment, Imm, Inst, Not, Operand, Reg, o
 
 def touches(live: Liveness, inst: Inst) -> list[Reg]:
     """The registers that `inst` really reads or writes."""
-    regs = live.reads(inst)
+    regs = list(live.reads(inst))
     if inst.tied_in is not None:
         for operand in inst.tied_in:
             regs += operand_regs(operand)
