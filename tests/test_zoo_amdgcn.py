@@ -14,16 +14,12 @@ from tests.zoo.registry import Entry, agree, check
 
 STEP = 12
 """Every how many cases one belongs to the quick ones, of each target."""
-TOO_LARGE = {("symmetric_part_case-s96-warps4-dtypei64", "gfx942")}
-"""Cases that need more shared memory than the target has."""
 
 
 def _cases() -> list[object]:
     out: list[object] = []
     for n, param in enumerate(ALL):
         for shift, target in ((0, "gfx942"), (STEP // 2, "gfx950")):
-            if (param.id, target) in TOO_LARGE:
-                continue
             marks = () if n % STEP == shift else (pytest.mark.deep,)
             out.append(pytest.param(*param.values, target, id=f"{param.id}-{target}", marks=marks))
     return out
