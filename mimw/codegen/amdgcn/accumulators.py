@@ -53,7 +53,7 @@ class ToAccumulators(Rewriter):
         in_place = {o for i, o in enumerate(inst.operands) if i in places and o in chosen}
         elsewhere = {o for i, o in enumerate(inst.operands) if i not in places for o in operand_regs(o) if o in chosen}
         result = next(iter(written(inst)), None)
-        results = set(written(inst))
+        results = written(inst)
         sources: dict[Reg, Reg] = {}
         made: dict[Reg, Reg] = {}
         in_accumulators = result in in_place and result not in elsewhere

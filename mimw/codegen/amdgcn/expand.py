@@ -27,16 +27,8 @@ from collections.abc import Sequence
 
 from mimw.codegen.amdgcn.isa import resolve
 from mimw.codegen.amdgcn.registers import FIRST, unit_name, units
-from mimw.codegen.machine import Imm, Inst, Operand, Reg, Symbol
+from mimw.codegen.machine import Imm, Inst, Operand, Reg
 from mimw.diagnostics import InternalError, Loc
-
-COPIES = ("p_pack", "p_copy")
-"""Pseudos whose result units are copies of their operands' units."""
-
-
-def is_pseudo(opcode: str) -> bool:
-    """Whether the opcode is one of the table above."""
-    return opcode.startswith("p_")
 
 
 def physical(text: str) -> Reg:
@@ -136,6 +128,3 @@ def _wide_sum(inst: Inst) -> list[Inst]:
         Inst(low, [part_of(result, 0), part_of(a, 0), part_of(b, 0)], 1, inst.loc),
         Inst(high, [part_of(result, 1), part_of(a, 1), part_of(b, 1)], 1, inst.loc),
     ]
-
-
-__all__ = ["COPIES", "Symbol", "expand", "inline", "is_pseudo", "part_of", "physical", "signed", "test_mask"]

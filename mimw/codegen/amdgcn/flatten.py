@@ -336,6 +336,3 @@ class _Branches:
             self._jump("s_cbranch_scc1", goals[0], term.loc)
         if goals[-1] is not following:
             self._jump("s_branch", goals[-1], term.loc)
-
-
-__all__ = ["flatten"]

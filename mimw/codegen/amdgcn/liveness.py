@@ -20,7 +20,6 @@ from mimw.codegen.machine import (
     Imm,
     Inst,
     Not,
-    Operand,
     Reg,
     Terminator,
     operand_regs,
@@ -398,6 +397,3 @@ def bits(mask: int) -> list[int]:
         found.append(at)
         at = text.find("1", at + 1)
     return found
-
-
-__all__ = ["Liveness", "Operand", "addend", "bits", "words", "writes_early"]
