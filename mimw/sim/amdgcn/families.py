@@ -14,6 +14,7 @@ from mimw.sim.amdgcn.ops import (
     packed,
     scalar,
     scalar_memory,
+    scaled_convert,
     vector_memory,
 )
 
@@ -29,6 +30,7 @@ FAMILIES = (
     packed,
     scalar,
     scalar_memory,
+    scaled_convert,
     vector_memory,
 )
 

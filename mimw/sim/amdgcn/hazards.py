@@ -160,7 +160,8 @@ def _look_ahead(arch: str, sites: dict[int, Site], follow: dict[int, list[int]],
                 site.inst,
             )
         after = passed + site.wait_states
-        todo += [(i, after) for i in follow[at]]
+        # A branch that is taken costs several cycles more: counted as two.
+        todo += [(i, after + int(i != at + 1)) for i in follow[at]]
 
 
 # --- the rules

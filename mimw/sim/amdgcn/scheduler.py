@@ -21,7 +21,7 @@ from mimw.sim.amdgcn.sim import Sim
 from mimw.sim.amdgcn.state import Array, Ctx
 
 _DEAD = 1 << 30
-# Jumps back before a group lets others run, and before it is looked at for a standstill.
+# Jumps back before a wave lets others run, and is looked at for a standstill.
 _PATIENCE = 64
 
 
@@ -37,7 +37,9 @@ class Scheduler:
         self.max_steps = max_steps
         self.steps = 0
         self.wave_instructions = 0
-        self.still: dict[int, tuple[int, bytes]] = {}
+        self.jumps: Array = np.zeros(sim.m.waves, np.int64)
+        self.version = -1
+        self.still: dict[int, int] = {}
         self.stuck: set[int] = set()
 
     def run(self) -> None:
@@ -76,42 +78,28 @@ class Scheduler:
         return Ctx(rows, None if mask.all() else mask), limit
 
     def _run_group(self, x: Ctx, pc: int, limit: int) -> None:
-        sim, code, jumps = self.sim, self.code, 0
-        count = 0
+        """Run the group from `pc` until it splits, waits, may meet others, or has gone round often."""
+        sim, code, first = self.sim, self.code, self.steps
         while True:
             sim.index = pc
             sim.time += 1
             sim.lds.time = sim.time
-            count += 1
+            self.steps += 1
             target: Any = code[pc](x)
             if target is None:
                 pc += 1
                 if pc < limit:
                     continue
                 break
-            if isinstance(target, int) and target >= 0:
-                if target <= pc:
-                    jumps += 1
-                    self._count(x, count)
-                    count = 0
-                    if jumps >= _PATIENCE and self._steps_aside(x, target):
-                        break_at = target
-                        self.pc[x.sel] = break_at
-                        return
-                elif target >= limit:
-                    pc = target
-                    break
-                pc = target
-                continue
-            self._count(x, count)
-            self._leave(x, pc, target)
-            return
-        self._count(x, count)
-        self.pc[x.sel] = pc
-
-    def _count(self, x: Ctx, count: int) -> None:
-        self.steps += count
-        self.wave_instructions += count * x.n
+            if not isinstance(target, int) or target < 0:
+                self._leave(x, pc, target)
+                break
+            back, pc = target <= pc, target
+            if (back and self._goes_round(x, pc)) or pc >= limit:
+                break
+        if target is None or (isinstance(target, int) and target >= 0):
+            self.pc[x.sel] = pc
+        self.wave_instructions += (self.steps - first) * x.n
         if self.steps > self.max_steps:
             raise SimulationError(f"stopped after {self.max_steps} steps: endless loop?", "deadlock")
 
@@ -126,7 +114,7 @@ class Scheduler:
         else:
             assert target == END
             self.pc[x.sel] = _DEAD
-        self.stuck.clear()
+            self.stuck.clear()
         for group in np.unique(self.sim.m.group_of[x.waves]).tolist():
             self._release(group)
 
@@ -140,38 +128,39 @@ class Scheduler:
 
     # -- standing still ------------------------------------------------------------------------------------------
 
-    def _steps_aside(self, x: Ctx, target: int) -> bool:
-        """Whether a group that has jumped back many times lets others run; raises when nobody makes progress."""
-        others = (self.pc < _DEAD) & ~self.waiting
-        others[x.sel] = False
-        self._look(x, target)
-        if not others.any():
-            if all(w in self.stuck for w in x.waves.tolist()):
-                self._deadlock("waves go round without any change", x, target)
+    def _goes_round(self, x: Ctx, target: int) -> bool:
+        """A jump back: whether the group has made so many that others go first. Raises when nobody makes progress."""
+        self.jumps[x.sel] += 1
+        if int(self.jumps[x.sel].max()) < _PATIENCE:
             return False
+        self.jumps[x.sel] = 0
         self.aside[x.sel] = True
+        self._look(x, target)
         running = np.nonzero(~self.waiting & (self.pc < _DEAD))[0].tolist()
         if all(w in self.stuck for w in running):
-            self._deadlock("waves go round without any change", x, target)
+            self.pc[x.sel] = target
+            self._deadlock("waves go round without any change")
         return True
 
     def _look(self, x: Ctx, target: int) -> None:
-        """Compare the group's registers and memory's version with those of its last time here."""
+        """Compare the group's registers, and the version of memory, with those of its last time here."""
         m = self.sim.m
         version = self.sim.changes + self.sim.memory.changes
-        for wave in x.waves.tolist():
-            state = b"".join((m.vector[:, wave].tobytes(), m.scalar[:, wave].tobytes(), bytes([target & 255])))
-            digest = hash(state).to_bytes(8, "little", signed=True)
-            if self.still.get(wave) == (version, digest):
+        if version != self.version:
+            self.stuck.clear()
+            self.version = version
+        waves: list[int] = x.waves.tolist()
+        for wave in waves:
+            state = (target, version, m.vector[:, wave].tobytes(), m.scalar[:, wave].tobytes())
+            digest = hash(state)
+            if self.still.get(wave) == digest:
                 self.stuck.add(wave)
             else:
                 self.stuck.discard(wave)
-            self.still[wave] = (version, digest)
+            self.still[wave] = digest
 
-    def _deadlock(self, what: str, x: Ctx | None = None, target: int = 0) -> None:
+    def _deadlock(self, what: str) -> None:
         insts, m = self.sim.program.insts, self.sim.m
-        if x is not None:
-            self.pc[x.sel] = target
         lines: list[str] = []
         alive = np.nonzero(self.pc < _DEAD)[0].tolist()
         for wave in alive[:16]:

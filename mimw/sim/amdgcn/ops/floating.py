@@ -248,7 +248,8 @@ def div_fixup(quotient: Array, den: Array, num: Array) -> Array:
     inf, zero, nan = dtype.type(np.inf), dtype.type(0), dtype.type(np.nan)
     limits = {2: -(1 << 20), 4: -150, 8: -1075}[dtype.itemsize]
     under = _biased(num, bias) - _biased(den, bias) < limits
-    out = np.abs(quotient) * sign
+    # A quotient that overflowed on the way arrives as NaN.
+    out = np.where(np.isnan(quotient), inf, np.abs(quotient)) * sign
     out = np.where(under, zero * sign, out)
     out = np.where(np.isinf(den) | (num == 0), zero * sign, out)
     out = np.where((den == 0) | np.isinf(num), inf * sign, out)
@@ -274,15 +275,20 @@ def _div_scale(d: Operands) -> Step:
 
 @executes("v_div_fmas_f32", "v_div_fmas_f64")
 def _div_fmas(d: Operands) -> Step:
+    """fma; where VCC is set it is scaled back: up where the third operand's exponent is positive, else down."""
     kind = d.inst.mnemonic[-3:]
     put, a, b, c = d.dst(0, kind), d.src(1, kind, 0), d.src(2, kind, 1), d.src(3, kind, 2)
     vcc = d.mask_src(Reg("s", VCC, 2))
-    power = 32 if kind == "f32" else 64
+    power = 64 if kind == "f32" else 128
 
     def run(x: Ctx) -> None:
         p, q, r = a(x), b(x), c(x)
-        plain = fma32(p, q, r) if kind == "f32" else fma64(p, q, r, "rn")
-        put(x, np.where(vcc(x), np.ldexp(plain, power).astype(plain.dtype), plain))
+        scale = np.where(vcc(x), np.where(np.abs(r) >= 2, power, -power), 0)
+        if kind == "f32":
+            exact = fma_odd(p.astype(np.float64), q.astype(np.float64), r.astype(np.float64))
+            put(x, np.ldexp(exact, scale).astype(np.float32))
+        else:
+            put(x, np.ldexp(fma64(p, q, r, "rn"), scale))
 
     return run
 

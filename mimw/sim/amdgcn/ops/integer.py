@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from mimw.sim.amdgcn.decode import VCC, Reg
-from mimw.sim.amdgcn.operands import Operands, join
+from mimw.sim.amdgcn.operands import DTYPES, Getter, Operands, join
 from mimw.sim.amdgcn.ops.vector import masked, row, rows, saturating, vector_step
 from mimw.sim.amdgcn.registry import Step, executes
 from mimw.sim.amdgcn.state import LANES, Array, Ctx
@@ -237,6 +237,8 @@ for _name, _type, _fn in (
     ("v_med3_i16", "i16", _med3),
 ):
     row(_name, _type, " ".join([_type] * 3), _fn, keep_high=True)
+row("v_mad_legacy_u16", "u16", "u16 u16 u16", lambda a, b, c: a * b + c)
+row("v_mad_legacy_i16", "i16", "i16 i16 i16", lambda a, b, c: a * b + c)
 row("v_pack_b32_f16", "b32", "b16 b16", lambda a, b: a.astype(_U32) | b.astype(_U32) << _U32(16))
 
 
@@ -291,7 +293,7 @@ def _mad64(d: Operands) -> Step:
     narrow, wide = ("i32", "i64") if signed else ("u32", "u64")
     dtype = _I64 if signed else _U64
     put, put_carry = d.dst(0, wide), d.mask_dst(d.op(1))
-    a, b, c = d.src(2, narrow, 0), d.src(3, narrow, 1), d.src(4, wide, 2)
+    a, b, c = d.src(2, narrow, 0), d.src(3, narrow, 1), _loose_addend(d, wide)
 
     def run(x: Ctx) -> None:
         product, addend = a(x).astype(dtype) * b(x).astype(dtype), c(x)
@@ -302,6 +304,22 @@ def _mad64(d: Operands) -> Step:
         put_carry(x, carry)
 
     return run
+
+
+def _loose_addend(d: Operands, kind: str) -> Getter:
+    """The 64-bit addend. Its upper half may be unwritten: compilers leave it so where only the lower result is used."""
+    op = d.op(4)
+    if not isinstance(op, Reg) or op.file == "s":
+        return d.src(4, kind, 2)
+    low, high, dtype = d.bits32(Reg(op.file, op.first)), d.vector_slot(4) + 1, DTYPES[kind]
+    d.reads.add(high)
+
+    def read(x: Ctx) -> Array:
+        if high in d.m.pending:
+            d.m.read_vector(x, high)
+        return join(low(x), d.m.vector[high][x.sel]).view(dtype)
+
+    return read
 
 
 def _carry_out(a: Array, b: Array) -> Array:

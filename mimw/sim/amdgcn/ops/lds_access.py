@@ -228,10 +228,10 @@ def _atomic(d: Operands, match: re.Match[str]) -> Step:
         compare = None
         if other is not None:
             values, compare = np.broadcast_to(other(x), (shape.regs, x.n, LANES))[:, lanes], values
-        old = run_atomic(sim.lds.data, at[lanes], shape.width, atomic_step(name, kind, values, compare))
+        old, changed = run_atomic(sim.lds.data, at[lanes], shape.width, atomic_step(name, kind, values, compare))
         for row, wave in enumerate(x.waves.tolist()):
             sim.lds.atomic(at[row][lanes[row]], wave, returns)
-        sim.changes += 1
+        sim.changes += changed
         if put is None:
             sim.waits.issue(x, "lds", d.inst, (), sim.time)
             return

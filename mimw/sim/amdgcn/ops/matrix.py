@@ -191,32 +191,45 @@ def _pairs(words: Array) -> Array:
 
 @family(r"v_mfma_(scale_)?f32_(16|32)x(?:16|32)x(64|128)_f8f6f4")
 def _f8f6f4(d: Operands, match: re.Match[str]) -> Step:
-    """cbsz and blgp name the types of A and B. A scale is 2^(byte - 127), one byte a lane for its 32 elements of K."""
+    """cbsz and blgp name the types of A and B. A scale is 2^(byte - 127), for 32 consecutive elements of K: lane l has the
+    one of row l % M and the l / M-th 32 elements.
+
+    Of 8-bit types a lane holds two runs of 16 elements of K, M K / 2 / 64 lane groups apart; of narrower ones a run of 32.
+    """
     size, k = int(match[2]), int(match[3])
     tile = Tile(size, size, k, 1, False)
     kinds = [_F8F6F4[d.inst.number(name)] for name in ("cbsz", "blgp")]
     a, b = (_source(d, i + 1, kind, tile) for i, kind in enumerate(kinds))
-    scales = [_scale(d, i) for i in (0, 1)] if match[1] else None
+    scales = [_scale(d, i, tile) for i in (0, 1)] if match[1] else None
+
+    runs = [2 if _BITS[kind] == 8 else 1 for kind in kinds]
 
     def product(x: Ctx) -> Array:
-        left, right = a(x), b(x)
+        left, right = (_ordered(tile, get(x), size, run) for get, run in zip((a, b), runs, strict=True))
         if scales is not None:
-            left, right = left * scales[0](x), right * scales[1](x)
-        return tile.gather(left, size) @ tile.gather(right, size).swapaxes(-1, -2)
+            left, right = (side * scale(x) for side, scale in zip((left, right), scales, strict=True))
+        return left @ right.swapaxes(-1, -2)
 
     return _accumulate(d, "f32", tile, product)
 
 
-def _scale(d: Operands, side: int) -> Getter:
-    """The factor of each lane's elements, (n, 64, 1) float64; op_sel and op_sel_hi pick the byte."""
-    op = d.op(4 + side)
-    get = d.words(op, 1, all_lanes=True)
+def _ordered(tile: Tile, lanes: Array, rows: int, runs: int) -> Array:
+    """(waves, 64, per lane) to (waves, 1, rows, K), where a lane's elements are `runs` runs of K."""
+    if runs == 1:
+        return tile.gather(lanes, rows)
+    return np.concatenate([tile.gather(part, rows) for part in np.split(lanes, runs, axis=-1)], axis=-1)
+
+
+def _scale(d: Operands, side: int, tile: Tile) -> Getter:
+    """The factors (waves, 1, rows, K) of a side; op_sel and op_sel_hi pick the byte."""
+    get = d.words(d.op(4 + side), 1, all_lanes=True)
     byte = d.inst.bits("op_sel", 2, 0)[side] + 2 * d.inst.bits("op_sel_hi", 2, 0)[side]
     shift = _U32(8 * byte)
 
     def run(x: Ctx) -> Array:
         words = np.broadcast_to(get(x)[0], (x.n, LANES))
-        return decode("e8m0", (words >> shift) & _U32(0xFF))[..., None]
+        factors = decode("e8m0", (words >> shift) & _U32(0xFF)).reshape(x.n, 1, -1, tile.m)
+        return np.repeat(factors.swapaxes(-1, -2), 32, axis=-1)
 
     return run
 

@@ -135,13 +135,15 @@ def unviewed(value: Array) -> Array:
     return value.view(np.uint8).reshape(len(value), -1)
 
 
-def run_atomic(data: Array, at: Array, width: int, fn: Callable[[Array, Array], Array]) -> Array:
-    """Apply `fn(old bytes as words, which lanes)` in lane order at byte positions `at` of `data`; the old words, (k, words).
+def run_atomic(data: Array, at: Array, width: int, fn: Callable[[Array, Array], Array]) -> tuple[Array, bool]:
+    """Apply `fn(old bytes as words, which lanes)` in lane order at byte positions `at` of `data`.
+
+    Returns the old words, (k, words), and whether memory changed.
 
     Lanes that meet at one place take turns: each round handles the first lane left at every place.
     """
     old = np.zeros((len(at), width // 4), _U32)
-    rest = np.arange(len(at))
+    rest, changed = np.arange(len(at)), False
     span = np.arange(width)
     while len(rest):
         _, first = np.unique(at[rest], return_index=True)
@@ -149,9 +151,11 @@ def run_atomic(data: Array, at: Array, width: int, fn: Callable[[Array, Array], 
         places = at[now][:, None] + span
         words = np.ascontiguousarray(data[places]).view(_U32)
         old[now] = words
-        data[places] = fn(words, now)
+        new = fn(words, now)
+        changed = changed or bool((new != words.view(np.uint8).reshape(new.shape)).any())
+        data[places] = new
         rest = np.setdiff1d(rest, now, assume_unique=True)
-    return old
+    return old, changed
 
 
 def atomic_step(name: str, kind: str, values: Array, compare: Array | None) -> Callable[[Array, Array], Array]:

@@ -339,8 +339,9 @@ def _atomic_parts(
     if shared.any():
         raise d.fault("a flat atomic on LDS: not yet in the AMDGCN simulator", "unsupported")
     for region, offsets, positions in d.sim.memory.find_checked(x, flat, lanes, width):
-        old[positions] = run_atomic(region.data, offsets, width, lambda words, now, p=positions: fn(words, p[now]))
-    d.sim.memory.changes += 1
+        found, changed = run_atomic(region.data, offsets, width, lambda words, now, p=positions: fn(words, p[now]))
+        old[positions] = found
+        d.sim.memory.changes += changed
     return old
 
 
