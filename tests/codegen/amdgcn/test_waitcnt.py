@@ -87,6 +87,28 @@ CASES = {
         s_barrier""",
         ["vmcnt(2) | vmcnt(0)", "vmcnt(0) | s_barrier"],
     ),
+    "groups of loads to shared memory: other instructions do not spoil the count": (
+        """global_load_lds_dword v0, s[0:1]
+        global_load_lds_dword v0, s[0:1], offset:4
+        p_commit_group
+        global_load_dword v1, v0, s[0:1]
+        global_load_lds_dword v0, s[0:1], offset:8
+        p_commit_group
+        global_load_dword v2, v0, s[0:1]
+        p_wait_group 1
+        s_barrier
+        p_wait_group 1
+        p_wait_group 0
+        s_barrier""",
+        ["vmcnt(3) | s_barrier", "vmcnt(1) | s_barrier"],
+    ),
+    "what belongs to no group yet is not waited for": (
+        """global_load_lds_dword v0, s[0:1]
+        p_wait_group 0
+        p_commit_group
+        p_wait_group 0""",
+        ["vmcnt(0) | "],
+    ),
     "one instruction may want both counters": (
         """global_load_dword v1, v0, s[0:1]
         ds_read_b32 v2, v0
@@ -162,6 +184,20 @@ def test_loop_waits_for_the_worse_way_in() -> None:
     assert waits(source.replace("loop:\n", "global_store_dword v0, v9, s[0:1]\nloop:\n", 1)) == [
         "vmcnt(1) | v_mov_b32 v5, v1"
     ]
+
+
+def test_groups_around_a_loop() -> None:
+    """Three groups ahead: the wait leaves two of them (and the store) in flight, in the first round too."""
+    fetch = "global_load_lds_dword v0, s[0:1]\nglobal_load_lds_dword v0, s[2:3]\np_commit_group"
+    source = f"""{fetch}
+        {fetch}
+        loop:
+        {fetch}
+        p_wait_group 2
+        s_barrier
+        global_store_dword v0, v9, s[0:1]
+        s_cbranch_scc1 loop"""
+    assert waits(source) == ["vmcnt(4) | s_barrier"]
 
 
 def test_more_than_the_counter_holds() -> None:
