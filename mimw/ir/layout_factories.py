@@ -194,39 +194,42 @@ def wgmma_operand_a(shape: Sequence[int], elem_bits: int, num_warps: int) -> Lay
 def mfma_accumulator(shape: Sequence[int], rows: int, warps_m: int, warps_n: int, elem_bits: int = 32) -> Layout:
     """D and C of the CDNA instruction v_mfma rows x rows (32 or 16; f64: 16) for a tile (M, N), on waves of 64 lanes.
 
-    Register r of lane l: column l % rows, row 8 (r / 4) + 4 (l / 32) + r % 4 of 32x32, row 4 (l / 16) + r of 16x16, row 4 r + l / 16 of
-    f64. Warps as in `mma_accumulator`.
+    The instruction gets B as its first operand and A as its second, so that D lies turned: register r of lane l is row l % rows, column
+    8 (r / 4) + 4 (l / 32) + r % 4 of 32x32, column 4 (l / 16) + r of 16x16, column 4 r + l / 16 of f64. Rows of the tile then lie along
+    registers, for wide stores and cheap sums, and as operand A takes them. Warps as in `mma_accumulator`.
     """
     tile = _log2(rows, "rows")
     m_dims, n_dims = _outer(shape[0], tile, warps_m), _outer(shape[1], tile, warps_n)
     if elem_bits == 64:
-        reg, lane = [(4, 0), (8, 0)], [(1, 0), (2, 0)]
+        reg, lane = [(0, 4), (0, 8)], [(0, 1), (0, 2)]
     elif rows == 32:
-        reg, lane = [(1, 0), (2, 0), (8, 0), (16, 0)], [(4, 0)]
+        reg, lane = [(0, 1), (0, 2), (0, 8), (0, 16)], [(0, 4)]
     else:
-        reg, lane = [(1, 0), (2, 0)], [(4, 0), (8, 0)]
+        reg, lane = [(0, 1), (0, 2)], [(0, 4), (0, 8)]
     warp_m, reg_m = _split_rows(m_dims[0], tile, _log2(warps_m, "warps_m"))
     warp_n, reg_n = _split_cols(n_dims[0], tile, _log2(warps_n, "warps_n"))
     reg += [(0, x) for x in reg_n] + [(x, 0) for x in reg_m]
-    lanes = [*((0, 1 << bit) for bit in range(tile)), *lane]
+    lanes = [*((1 << bit, 0) for bit in range(tile)), *lane]
     return Layout.get((m_dims, n_dims), reg, lanes, [(x, 0) for x in warp_m] + [(0, x) for x in warp_n])
 
 
-def mfma_k_width(depth: int, elem_bits: int, rows: int) -> int:
-    """Neighbours along K that a lane holds of an operand of v_mfma: 16 bytes where K has them for all lanes, at least what the smallest
-    instruction takes (8 bytes; one element of f32 and f64). More than one instruction's are cut, alike in both operands."""
-    least = max(1, 64 // elem_bits) if elem_bits <= 16 else 1
-    width = max(least, 128 // elem_bits)
-    while width > least and width * (64 // rows) > depth:
+def mfma_k_width(depth: int, elem_bits: int, rows: int, least: bool = False) -> int:
+    """Neighbours along K that a lane holds of an operand of v_mfma: 16 bytes where K has them for all lanes; at least what the smallest
+    instruction takes (8 bytes; one element of f32 and f64), which is also how an accumulator lies (`least`)."""
+    smallest = max(1, 64 // elem_bits) if elem_bits <= 16 else 1
+    width = smallest if least else max(smallest, 128 // elem_bits)
+    while width > smallest and width * (64 // rows) > depth:
         width //= 2
     return width
 
 
-def mfma_operand_a(shape: Sequence[int], elem_bits: int, rows: int, warps_m: int, warps_n: int) -> Layout:
+def mfma_operand_a(
+    shape: Sequence[int], elem_bits: int, rows: int, warps_m: int, warps_n: int, least: bool = False
+) -> Layout:
     """Operand A (M, K) of v_mfma rows x rows: lane l holds row l % rows, K from `mfma_k_width` times l / rows on; warps as
-    `mfma_accumulator`."""
+    `mma_accumulator`. A sum does not ask in which order K comes, so instructions take the registers in turn, alike of both operands."""
     tile = _log2(rows, "rows")
-    width = _log2(mfma_k_width(shape[1], elem_bits, rows), "width")
+    width = _log2(mfma_k_width(shape[1], elem_bits, rows, least), "width")
     m_dims = _outer(shape[0], tile, warps_m)
     depth = pad_dims(shape[1], "odd", width + 6 - tile)
     warp_m, reg_m = _split_rows(m_dims[0], tile, _log2(warps_m, "warps_m"))
@@ -236,10 +239,12 @@ def mfma_operand_a(shape: Sequence[int], elem_bits: int, rows: int, warps_m: int
     return Layout.get((m_dims, depth), reg + [(x, 0) for x in reg_m], lane, warp)
 
 
-def mfma_operand_b(shape: Sequence[int], elem_bits: int, rows: int, warps_m: int, warps_n: int) -> Layout:
+def mfma_operand_b(
+    shape: Sequence[int], elem_bits: int, rows: int, warps_m: int, warps_n: int, least: bool = False
+) -> Layout:
     """Operand B (K, N) of v_mfma rows x rows: as `mfma_operand_a` with columns for rows."""
     tile = _log2(rows, "rows")
-    width = _log2(mfma_k_width(shape[0], elem_bits, rows), "width")
+    width = _log2(mfma_k_width(shape[0], elem_bits, rows, least), "width")
     n_dims = _outer(shape[1], tile, warps_n)
     depth = pad_dims(shape[0], "odd", width + 6 - tile)
     warp_n, reg_n = _split_cols(n_dims[0], tile, _log2(warps_n, "warps_n"))

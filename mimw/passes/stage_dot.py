@@ -158,7 +158,7 @@ class _Stager:
     def _wgmma(self, dot: DotOp) -> str:
         (m, k), a = _tile(dot.a)
         n = _tile(dot.b)[0][1]
-        in_registers = _from_product(dot.a)
+        in_registers = from_product(dot.a)
         left = dot.a if in_registers else self._buffer(dot, dot.a, 1, (_up(m, 64), k), a.bits == 16)
         right = self._buffer(dot, dot.b, 0, (k, _up(n, 8)), a.bits == 16)
         block = _block(dot)
@@ -340,7 +340,7 @@ def _is_constant(v: Value) -> bool:
     return op is not None and op.name in ("arith.constant", "tensor.splat")
 
 
-def _from_product(v: Value) -> bool:
+def from_product(v: Value) -> bool:
     """Whether a tile is computed from the accumulator of another product by elementwise ops: then it lies well for operand A."""
     todo, seen = [v], {v}
     while todo:
@@ -349,7 +349,7 @@ def _from_product(v: Value) -> bool:
             continue
         if op.name in ("mma.dot", "mma.async_dot_wait"):
             return True
-        if op.spec.layout == "elementwise":
+        if op.spec.layout == "elementwise" or op.name == "tensor.convert_layout":
             for w in op.operands:
                 if isinstance(w.type, TensorType) and w not in seen:
                     seen.add(w)

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from mimw.ir.conversion import plan_conversion
 from mimw.ir.layout import Layout, tile_registers
 from mimw.ir.layout_factories import (
     mfma_accumulator,
@@ -38,7 +39,7 @@ def test_accumulator_is_where_the_instruction_puts_it(rows: int, bits: int) -> N
     for lane, r in itertools.product(range(64), range(rows * rows // 64)):
         group = lane // rows
         row = 4 * r + group if bits == 64 else 4 * (64 // rows) * (r // 4) + 4 * group + r % 4
-        assert tuple(found[lane, r]) == (row, lane % rows), (lane, r)
+        assert tuple(found[lane, r]) == (lane % rows, row), (lane, r)  # B and A change places: D lies turned
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,16 @@ def test_tiles_of_larger_accumulators_are_whole_fragments(shape: tuple[int, int]
     for (i, j), registers in tile_registers(layout, (rows, rows)).items():
         inside = [(coords[r][0] - i * rows, coords[r][1] - j * rows) for r in registers]
         assert inside == [tuple(c) for c in one]
+
+
+@pytest.mark.parametrize("rows", [32, 16])
+@pytest.mark.parametrize("bits", [16, 8])
+def test_an_accumulator_is_operand_a_of_the_next_product(rows: int, bits: int) -> None:
+    """Where lanes hold the smallest runs, narrowing the numbers moves nothing between threads (8-bit runs are longer)."""
+    accumulator = mfma_accumulator((64, 64), rows, 2, 1)
+    operand = mfma_operand_a((64, 64), bits, rows, 2, 1, least=True)
+    plan = plan_conversion(accumulator, operand, (64, 64), bits)
+    assert (plan.kind == "rename") == (bits == 16)
 
 
 def test_a_turned_block_holds_every_element_once() -> None:

@@ -188,13 +188,14 @@ def _upper_half(b: Core, lane: Lane, how: str) -> Lane:
 def _rounded_bits(b: Core, lane: Lane, how: str) -> Lane:
     """The bits of an f32 whose upper half is the bf16: NaN stays one."""
     bits = Lane(U32, b.vector(lane))
+    is_nan = b.compare("nan", lane, lane)  # first: a mask may be read two instructions after it is made
     if how == "rn":
         last = b.valu("v_bfe_u32", U32, bits, Imm(16), Imm(1))
         rounded = b.valu("v_add3_u32", U32, bits, last, Imm(0x7FFF))
     else:
         rounded = bits
     quiet = b.op("or", U32, bits, b.const(U32, 0x400000))
-    return b.select(b.compare("nan", lane, lane), quiet, rounded)
+    return b.select(is_nan, quiet, rounded)
 
 
 def convert_pair(b: Core, how: str, lo: Lane, hi: Lane, to: DType) -> tuple[Lane, Lane] | None:

@@ -17,6 +17,7 @@ from mimw.ir.layout_factories import (
 )
 from mimw.ir.types import MemDescType, TensorType
 from mimw.passes.layout_inference.rule import Context, Rule, bits_of, tile_of
+from mimw.passes.stage_dot import from_product
 
 _WAVE_BITS = 6
 """Lane bits of a layout on waves of 64: products on tiles are then v_mfma."""
@@ -53,7 +54,8 @@ class DotRule(Rule):
         assert isinstance(acc, TensorType)
         if len(primary.lane) == _WAVE_BITS:
             rows, wm, wn = mfma_way_of(primary, acc)
-            return (mfma_operand_a if index == 0 else mfma_operand_b)(t.shape, bits_of(t), rows, wm, wn)
+            least = from_product(op.operands[0])  # another product's accumulator is operand A as it lies
+            return (mfma_operand_a if index == 0 else mfma_operand_b)(t.shape, bits_of(t), rows, wm, wn, least)
         wm, wn = splits_of(primary, acc)
         make = mma_operand_a if index == 0 else mma_operand_b
         return make(t.shape, bits_of(t), wm, wn)

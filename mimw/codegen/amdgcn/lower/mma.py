@@ -1,7 +1,8 @@
 """Matrix products by v_mfma on tiles in registers, and by fma for what has no instruction.
 
-The register layouts are those of `ir.layout_factories`: consecutive registers of an instruction tile are its fragment; a lane may hold
-the fragments of several instructions along K, alike in both operands, since a sum does not ask in which order K comes.
+The register layouts are those of `ir.layout_factories`: B is the instruction's first operand and A its second, so that the accumulator's
+rows lie along registers. A lane holds the fragments of several instructions along K, alike in both operands, since a sum does not ask in
+which order K comes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from mimw.codegen.shared.casts import cast
 from mimw.codegen.shared.fma_product import lower_fma, operand_lanes
 from mimw.diagnostics import InternalError
 from mimw.ir.layout import tile_registers
-from mimw.ir.layout_factories import mfma_k_width
 from mimw.ir.types import F16, F32, F64, I8, I32, DType, MemDescType, element_of
 from mimw.target import Target
 
@@ -34,30 +34,26 @@ class Instruction:
 
     __slots__ = ("name", "per_lane")
 
-    def __init__(self, name: str, per_lane: int) -> None:
-        self.name = name
+    def __init__(self, result: str, rows: int, per_lane: int, kind: str) -> None:
+        self.name = f"v_mfma_{result}_{rows}x{rows}x{per_lane * 64 // rows}_{kind}"
         self.per_lane = per_lane
 
 
-def instruction(target: Target, rows: int, a: DType, b: DType, width: int, precision: str) -> Instruction:
-    """The instruction for operands of these types whose lanes hold `width` elements: the one that takes most of them."""
+def instruction(target: Target, rows: int, a: DType, b: DType, held: int, precision: str) -> Instruction:
+    """The instruction for operands B and A of these types, of which lanes hold `held` elements along K: the one that takes most."""
     double = target.has("mfma_k2")
     if a is F64:
-        return _named("f64", rows, 1, "f64")
+        return Instruction("f64", rows, 1, "f64")
     if a is F32:
-        if precision == "tf32" and target.has("xf32") and width >= 2:
-            return _named("f32", rows, 2, "xf32")
-        return _named("f32", rows, 1, "f32")
+        if precision == "tf32" and target.has("xf32") and held % 2 == 0:
+            return Instruction("f32", rows, 2, "xf32")
+        return Instruction("f32", rows, 1, "f32")
     if a is I8:
-        return _named("i32", rows, 16 if double and width >= 16 else 8, "i8")
+        return Instruction("i32", rows, 16 if double and held % 16 == 0 else 8, "i8")
     if a.is_fp8():
-        kinds = ["fp8" if t.exponent == 4 else "bf8" for t in (a, b)]
-        return _named("f32", rows, 8, "_".join(kinds))
-    return _named("f32", rows, 8 if double and width >= 8 else 4, a.name)
-
-
-def _named(result: str, rows: int, per_lane: int, kind: str) -> Instruction:
-    return Instruction(f"v_mfma_{result}_{rows}x{rows}x{per_lane * 64 // rows}_{kind}", per_lane)
+        kinds = ["fp8" if t.exponent == 4 else "bf8" for t in (b, a)]
+        return Instruction("f32", rows, 8, "_".join(kinds))
+    return Instruction("f32", rows, 8 if double and held % 8 == 0 else 4, a.name)
 
 
 @lowers("mma.dot", target="amd")
@@ -86,37 +82,34 @@ def _packed(op: Any) -> bool:
 
 
 def _products(ctx: Lowering, op: Any, acc: list[Lane]) -> list[Lane]:
+    """Instruction after instruction along K, all tiles of the accumulator in turn: neighbours in time do not wait for each other."""
     b = amdgcn_builder(ctx)
     a_type, b_type = (element_of(v.type) for v in (op.a, op.b))
     assert isinstance(a_type, DType) and isinstance(b_type, DType)
     layout = layout_of(op.acc)
-    rows = 32 if sum(1 for v in layout.lane if v[1]) == 5 else 16
-    width = mfma_k_width(op.a.type.shape[1], a_type.bits, rows)
-    how = instruction(ctx.target, rows, a_type, b_type, width, op.precision)
+    rows = 1 << sum(1 for v in layout.lane if v[0])
     rounded = a_type is F32 and op.precision == "tf32"
-    left, right = operand_lanes(ctx, op.a, 1, rounded), operand_lanes(ctx, op.b, 0, rounded)
-    depth = width * 64 // rows
-    left_tiles = tile_registers(layout_of(op.a), (rows, depth))
-    right_tiles = tile_registers(layout_of(op.b), (depth, rows))
+    sides = (operand_lanes(ctx, op.a, 1, rounded), operand_lanes(ctx, op.b, 0, rounded))
+    # For each band of rows (columns) its registers, in the order of K: all of K in one tile.
+    bands = (
+        {i: regs for (i, _), regs in tile_registers(layout_of(op.a), (rows, 1 << 30)).items()},
+        {j: regs for (_, j), regs in tile_registers(layout_of(op.b), (1 << 30, rows)).items()},
+    )
+    held = len(bands[0][0])
+    how = instruction(ctx.target, rows, a_type, b_type, held, op.precision)
     acc_tiles = tile_registers(layout, (rows, rows))
-    held = {tile: b.tuple_of([acc[r] for r in registers]) for tile, registers in acc_tiles.items()}
-    fragments: dict[tuple[int, ...], Reg] = {}
-
-    def fragment(side: int, tile: tuple[int, ...], first: int) -> Reg:
-        key = (side, *tile, first)
-        if key not in fragments:
-            lanes, tiles = (right, right_tiles) if side else (left, left_tiles)
-            fragments[key] = _fragment(b, [lanes[r] for r in tiles[tile][first : first + how.per_lane]])
-        return fragments[key]
-
-    for k in sorted({k for _, k in left_tiles}):
-        for first in range(0, width, how.per_lane):
-            for i, j in acc_tiles:
-                out = b.reg(held[i, j].cls)
-                sources: list[Operand] = [fragment(0, (i, k), first), fragment(1, (k, j), first), held[i, j]]
-                b.emit(how.name, [out, *sources], 1)
-                held[i, j] = out
-    return _taken_apart(b, acc, acc_tiles, held)
+    sums = {tile: b.tuple_of([acc[r] for r in registers]) for tile, registers in acc_tiles.items()}
+    for first in range(0, held, how.per_lane):
+        parts = [
+            {i: _fragment(b, [lanes[r] for r in regs[first : first + how.per_lane]]) for i, regs in band.items()}
+            for lanes, band in zip(sides, bands, strict=True)
+        ]
+        for i, j in acc_tiles:
+            out = b.reg(sums[i, j].cls)
+            sources: list[Operand] = [parts[1][j], parts[0][i], sums[i, j]]
+            b.emit(how.name, [out, *sources], 1)
+            sums[i, j] = out
+    return _taken_apart(b, acc, acc_tiles, sums)
 
 
 def _fragment(b: AmdgcnBuilder, lanes: Tile) -> Reg:
