@@ -283,6 +283,8 @@ def _divided(b: Core, prim: str, dtype: Element, x: Lane, y: Lane) -> Lane:
     """Quotient or remainder, truncated toward zero."""
     if y.reg is None and y.off > 0 and not y.off & (y.off - 1):
         return _by_power(b, prim, dtype, x, y.off)
+    if y.reg is None and y.off > 1 and (y.off < 1 << 31 or not is_signed(dtype)):
+        return _by_constant(b, prim, dtype, x, y.off)
     if not is_signed(dtype):
         q, r = _divided_u32(b, _as(b, x, U32), _as(b, y, U32))
         return _as(b, q if prim == "div" else r, dtype)
@@ -315,6 +317,24 @@ def _by_power(b: Core, prim: str, dtype: Element, x: Lane, c: int) -> Lane:
     rounded = b_ready(b, b.add(x, b.bit_and(sign, c - 1)))
     found = b.shift(rounded, -bits) if prim == "div" else b.sub(x, b.bit_and(rounded, -c))
     return Lane(dtype, found.reg, found.off, uniform=found.uniform)
+
+
+def _by_constant(b: Core, prim: str, dtype: Element, x: Lane, c: int) -> Lane:
+    """By a product with 2^(32 + n) / c, rounded up (Granlund and Montgomery, "Division by Invariant Integers using Multiplication")."""
+    bits = (c - 1).bit_length()
+    if is_signed(dtype):
+        n = _as(b, x, I32)
+        factor = (1 << 31 + bits) // c + 1 - (1 << 32)
+        high = b.add(b.op("mulhi", I32, n, b.const(I32, factor)), n)
+        q = b.sub(b.shift(b_ready(b, high), -(bits - 1)), b.op("shr", I32, n, b.const(I32, 31)))
+    else:
+        n = _as(b, x, U32)
+        factor = ((1 << 32) * ((1 << bits) - c)) // c + 1
+        high = b.op("mulhi", U32, n, b.const(U32, factor))
+        half = b.shift(b_ready(b, b.sub(n, high)), -1)
+        q = b.shift(b_ready(b, b.add(half, high)), -(bits - 1))
+    found = q if prim == "div" else b.sub(n, b.times(q, c))
+    return _as(b, Lane(found.dtype, b.register(found), uniform=found.uniform), dtype)
 
 
 def _divided_u32(b: Core, x: Lane, y: Lane) -> tuple[Lane, Lane]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mimw.codegen.amdgcn.builder_core import Core
-from mimw.codegen.lane import Lane, bits_of
+from mimw.codegen.lane import LANE, Lane, bits_of
 from mimw.codegen.machine import Imm, Operand, Reg, Symbol
 from mimw.ir.types import I1, I32, U32
 
@@ -40,6 +40,8 @@ def _xor_word(b: Core, reg: Reg, mask: int) -> Reg:
             b.emit("v_mov_b32_dpp", [out, reg, *control], 1, tied=[None])
             reg = out
         return reg
+    if mask in (16, 32) and b.target.has("permlane_swap"):
+        return _swapped(b, reg, mask)
     out = b.reg("v32")
     if mask < 32:
         b.emit("ds_swizzle_b32", [out, reg, Symbol(f"offset:{mask << 10 | 0x1F}")], 1)
@@ -47,6 +49,15 @@ def _xor_word(b: Core, reg: Reg, mask: int) -> Reg:
     other = b.op("xor", I32, lane_id(b), b.const(I32, mask))
     b.emit("ds_bpermute_b32", [out, b.vector(b.shift(other, 2)), reg], 1)
     return out
+
+
+def _swapped(b: Core, reg: Reg, mask: int) -> Reg:
+    """XOR by 16 or 32 by an exchange between two copies: of the second half (row) of the one with the first of the other."""
+    low, high = b.reg("v32"), b.reg("v32")
+    b.emit(f"v_permlane{mask}_swap_b32", [low, high], 2, tied=[reg, reg])
+    halves = [Imm(-1), Imm(0)] if mask == 32 else [Imm(0xFFFF), Imm(0xFFFF)]
+    first = b.pure("p_pack", I1, halves, LANE, "mask")
+    return b.vector(b.select(first, Lane(U32, high), Lane(U32, low)))
 
 
 def shuffle_from(b: Core, lane: Lane, source: Lane) -> Lane:
