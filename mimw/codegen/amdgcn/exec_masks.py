@@ -8,10 +8,10 @@ instructions together.
 
 from __future__ import annotations
 
+from mimw.codegen.amdgcn.atoms import words
 from mimw.codegen.amdgcn.effects import VECTOR_UNITS, mask_of, operand_mask
 from mimw.codegen.amdgcn.expand import physical
 from mimw.codegen.amdgcn.isa import resolve
-from mimw.codegen.amdgcn.liveness import words
 from mimw.codegen.amdgcn.registers import shape
 from mimw.codegen.machine import Comment, Function, Imm, Inst, Label, Reg, read, written
 

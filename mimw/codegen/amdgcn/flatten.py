@@ -1,19 +1,17 @@
 """Out of SSA with registers given: an allocated function becomes a flat body of labels and instructions on physical registers.
 
-Owns the copies that allocation could not avoid (on edges, before ties, of tuples), the layout of blocks and branches, and the place
+Owns where the copies stand that allocation could not avoid (on edges, before ties, of tuples), the layout of blocks and branches, and the place
 where pseudos are expanded. Adds neither EXEC masks nor waits nor wait states: those passes follow.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from mimw.codegen.amdgcn import frame
-from mimw.codegen.amdgcn.expand import expand, inline, physical, signed, test_mask
+from mimw.codegen.amdgcn.copies import Copies, Place
+from mimw.codegen.amdgcn.expand import expand, test_mask
 from mimw.codegen.amdgcn.liveness import addend
-from mimw.codegen.amdgcn.parallel import schedule
 from mimw.codegen.amdgcn.regalloc import Allocation
-from mimw.codegen.amdgcn.registers import FIRST, VCC, name, shape, unit_name, units
+from mimw.codegen.amdgcn.registers import FIRST, name, shape, units
 from mimw.codegen.machine import (
     Block,
     Comment,
@@ -31,8 +29,6 @@ from mimw.codegen.machine import (
 from mimw.diagnostics import InternalError, Loc
 
 _Item = Inst | Label | Comment
-_Place = int | tuple[str, int]
-"""A unit, or ("imm", 32-bit value)."""
 
 
 def flatten(found: Allocation) -> FlatFunction:
@@ -47,6 +43,7 @@ class _Flattener:
         self.groups = found.groups
         self.regs: dict[tuple[str, int, str, str], Reg] = {}
         self.body: list[_Item] = []
+        self.copies = Copies(found.reserved[-1] if found.reserved else -1)
         self.nothing = {
             atom for block in self.live.blocks for atom in self._undefined(block)
         }  # copying what is undefined is no work
@@ -102,6 +99,10 @@ class _Flattener:
         """The unit of an atom, in the numbering of all files."""
         return FIRST[self.groups.group_of[atom].file] + self.groups.unit(atom)
 
+    def _copy(self, moves: list[tuple[Place, Place]], loc: Loc | None) -> None:
+        """Copies that happen at once, here."""
+        self.body += self.copies.emit(moves, loc)
+
     def _operand(self, operand: Operand) -> Operand:
         if isinstance(operand, Reg):
             return self.reg(operand)
@@ -111,14 +112,14 @@ class _Flattener:
 
     def _entries(self, block: Block) -> None:
         """What the hardware leaves in fixed registers goes where it was put, all at once."""
-        moves: list[tuple[_Place, _Place]] = []
+        moves: list[tuple[Place, Place]] = []
         for inst in block.insts:
             if isinstance(inst, Inst) and inst.opcode == "p_entry":
                 source = inst.operands[1]
                 if not isinstance(source, Symbol):
                     raise InternalError(f"p_entry of {source!r}", inst.loc)
                 moves += zip(self.units_of(self._result(inst)), units(source.name), strict=True)
-        self._moves(moves, None)
+        self._copy(moves, None)
 
     def _inst(self, inst: Inst) -> None:
         opcode = inst.opcode
@@ -126,7 +127,7 @@ class _Flattener:
             return
         copies = self.live.copies(inst) if opcode[:2] == "p_" or "_mov_b" in opcode else None
         if copies is not None:
-            self._moves([self._move(dst, src) for dst, src in copies if src not in self.nothing], inst.loc)
+            self._copy([self._move(dst, src) for dst, src in copies if src not in self.nothing], inst.loc)
             return
         if opcode in ("p_save", "p_restore"):
             self._memory(inst)
@@ -138,12 +139,12 @@ class _Flattener:
         guard = self.reg(inst.guard) if inst.guard is not None else None
         self.body += expand(Inst(opcode, operands, inst.num_results, inst.loc, guard, inst.guard_neg))
 
-    def _move(self, dst: int, src: int | Imm) -> tuple[_Place, _Place]:
+    def _move(self, dst: int, src: int | Imm) -> tuple[Place, Place]:
         return self.unit(dst), self.unit(src) if isinstance(src, int) else ("imm", src.value & 0xFFFFFFFF)
 
     def _tie(self, inst: Inst) -> bool:
         """Copy tied values to their results. A product whose addend lies wholly elsewhere reads it there: returns True then."""
-        moves: list[tuple[_Place, _Place]] = []
+        moves: list[tuple[Place, Place]] = []
         for result, tied in ties(inst):
             if isinstance(tied, Imm):
                 count = shape(result.cls)[1]
@@ -156,7 +157,7 @@ class _Flattener:
             if addend(inst) is tied and same_file and not {dst for dst, _, _ in places} & {src for _, src, _ in places}:
                 return True
             moves += [(dst, src) for dst, src, atom in places if atom not in self.nothing]
-        self._moves(moves, inst.loc)
+        self._copy(moves, inst.loc)
         return False
 
     def _memory(self, inst: Inst) -> None:
@@ -175,7 +176,7 @@ class _Flattener:
         """The copies on the edge of a block with one successor."""
         term = self.live.term(block)
         for edge in term.edges:
-            moves: list[tuple[_Place, _Place]] = []
+            moves: list[tuple[Place, Place]] = []
             for param, arg in zip(edge.block.params, edge.args, strict=True):
                 if param in self.live.alias:
                     continue
@@ -186,101 +187,7 @@ class _Flattener:
                     else [Imm(arg.value >> 32 * i) for i in range(len(targets))]
                 )
                 moves += [self._move(d, s) for d, s in zip(targets, sources, strict=True) if s not in self.nothing]
-            self._moves(moves, term.loc)
-
-    # --- copies
-
-    def _moves(self, moves: list[tuple[_Place, _Place]], loc: Loc | None) -> None:
-        """Copies that happen at once."""
-        if not moves:
-            return
-        ordered, cycles = schedule(moves)
-        done = 0
-        while done < len(ordered):
-            done += self._one_or_two(ordered, done, loc)
-        for cycle in cycles:
-            self._cycle([place for place in cycle if isinstance(place, int)], loc)
-
-    def _one_or_two(self, moves: list[tuple[_Place, _Place]], i: int, loc: Loc | None) -> int:
-        """Emit the i-th move, with the next one where both are halves of aligned pairs; returns how many."""
-        dst, src = moves[i]
-        assert isinstance(dst, int)
-        if i + 1 < len(moves):
-            pair = _pair(moves[i], moves[i + 1])
-            if pair is not None:
-                file = "s" if pair[0] < FIRST["v"] else "v"
-                low, source = pair
-                operand = Imm(source[1]) if isinstance(source, tuple) else physical(_pair_name(source))
-                self._emit(f"{file}_mov_b64", [physical(_pair_name(low)), operand], loc)
-                return 2
-        self._single(dst, src, loc)
-        return 1
-
-    def _single(self, dst: int, src: _Place, loc: Loc | None) -> None:
-        """One 32-bit register."""
-        target = physical(unit_name(dst))
-        if isinstance(src, int):
-            source: Operand = physical(unit_name(src))
-        else:
-            source = Imm(signed(src[1]))
-        if dst < FIRST["v"]:
-            if isinstance(src, int) and src >= FIRST["a"]:
-                self._emit("v_accvgpr_read_b32", [self._spare(), source], loc)
-                source = self._spare()
-            vector = isinstance(src, int) and src >= FIRST["v"]
-            self._emit("v_readfirstlane_b32" if vector else "s_mov_b32", [target, source], loc)
-        elif dst < FIRST["a"]:
-            far = isinstance(src, int) and src >= FIRST["a"]
-            self._emit("v_accvgpr_read_b32" if far else "v_mov_b32", [target, source], loc)
-        elif isinstance(src, int) and src >= FIRST["a"]:
-            self._emit("v_accvgpr_mov_b32", [target, source], loc)
-        else:
-            if isinstance(source, Imm) and not inline(source.value):
-                self._emit("v_mov_b32", [self._spare(), source], loc)
-                source = self._spare()
-            self._emit("v_accvgpr_write_b32", [target, source], loc)
-
-    def _spare(self) -> Reg:
-        """The vector register that is kept for copies of accumulation registers."""
-        return physical(f"v{self.found.reserved[-1]}")
-
-    def _cycle(self, cycle: list[int], loc: Loc | None) -> None:
-        """a <- b <- c <- a. Scalars go through VCC, accumulation registers through the spare one, vectors are swapped."""
-        if FIRST["v"] <= cycle[0] < FIRST["a"]:
-            for a, b in pairwise(cycle):
-                self.body.append(Inst("v_swap_b32", [physical(unit_name(a)), physical(unit_name(b))], 2, loc))
-            return
-        temp = VCC if cycle[0] < FIRST["v"] else FIRST["v"] + self.found.reserved[-1]
-        for dst, src in zip([temp, *cycle], [*cycle, temp], strict=True):
-            self._single(dst, src, loc)
-
-    def _emit(self, opcode: str, operands: list[Operand], loc: Loc | None) -> None:
-        self.body.append(Inst(opcode, operands, 1, loc))
-
-
-def _pair(first: tuple[_Place, _Place], second: tuple[_Place, _Place]) -> tuple[int, _Place] | None:
-    """(low target, low source) of two moves that one 64-bit move does, or None."""
-    (a, b), (c, d) = first, second
-    if not isinstance(a, int) or not isinstance(c, int) or a >= FIRST["a"]:
-        return None
-    if a > c:
-        (a, b), (c, d) = second, first
-        assert isinstance(a, int) and isinstance(c, int)
-    if a % 2 or c != a + 1:
-        return None
-    if isinstance(b, int) and isinstance(d, int):
-        same_file = (a < FIRST["v"]) == (b < FIRST["v"]) and b < FIRST["a"]
-        return (a, b) if same_file and b % 2 == 0 and d == b + 1 else None
-    if isinstance(b, tuple) and isinstance(d, tuple) and d[1] == 0:
-        return (a, b) if b[1] <= 64 or (a < FIRST["v"] and b[1] < 1 << 31) else None
-    return None
-
-
-def _pair_name(low: int) -> str:
-    if low == VCC:
-        return "vcc"
-    file = "s" if low < FIRST["v"] else "v"
-    return name(file, low - FIRST[file], 2)
+            self._copy(moves, term.loc)
 
 
 class _Branches:

@@ -7,8 +7,8 @@ its answer in SCC (such a terminator has two edges and no condition).
 
 from __future__ import annotations
 
+from mimw.codegen.amdgcn.atoms import words
 from mimw.codegen.amdgcn.isa import resolve
-from mimw.codegen.amdgcn.liveness import words
 from mimw.codegen.amdgcn.registers import shape
 from mimw.codegen.machine import (
     Block,
