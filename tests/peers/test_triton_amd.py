@@ -17,7 +17,7 @@ products = pytest.importorskip("tests.peers.triton_products")
 tl = pytest.importorskip("triton.language")
 
 from tests.peers.triton_amd import launch  # noqa: E402
-from tests.peers.triton_amd_kernels import scaled_product, word_atomics  # noqa: E402
+from tests.peers.triton_amd_kernels import scaled_product  # noqa: E402
 
 pytestmark = [pytest.mark.peers, pytest.mark.parametrize("arch", ["gfx942", "gfx950"])]
 
@@ -146,16 +146,17 @@ def test_atomics(arch: str) -> None:
     n, keys = 400, 10
     x, key = whole(0, 1000, n), whole(0, keys, n, seed=1)
     sums, largest, smallest = np.zeros(keys, F32), np.zeros(keys, I32), np.full(keys, 1e9, F32)
-    bits, old, places = np.zeros(keys, I32), np.full(n, 5, I32), key.copy()
-    values = {"x": x, "keys": places, "sums": sums, "largest": largest, "smallest": smallest, "bits": bits, "old": old}
-    launch(word_atomics, (2,), {**values, "n": n, "BLOCK": 256}, arch)
+    bits, old, halves = np.zeros(keys, I32), np.full(n, 5, I32), np.zeros(keys, F16)
+    values = {"x": x, "keys": key, "sums": sums, "largest": largest, "smallest": smallest, "bits": bits, "old": old}
+    # Triton 3.6 does not compile an exchange by buffer instructions.
+    launch(rows.atomics, (2,), {**values, "halves": halves, "n": n, "BLOCK": 256}, arch, buffers=False)
     each = [x[key == k] for k in range(keys)]
     assert (sums == [v.sum() for v in each]).all()
     assert (largest == [v.max() for v in each]).all()
     assert (smallest == [v.min() for v in each]).all()
     assert (bits == [np.bitwise_or.reduce(1 << (v.astype(I64) & 31)).astype(I32) for v in each]).all()
     assert (old == x).all()
-    assert (places == 5).all()
+    assert (halves == [6 * len(v) for v in each]).all()
 
 
 def test_programs_take_turns_by_compare_and_swap(arch: str) -> None:
@@ -248,7 +249,7 @@ def test_integer_matmul(arch: str) -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
-@pytest.mark.parametrize(("block", "warps", "stages"), [(64, 4, 2), (128, 8, 3), (32, 2, 1)])
+@pytest.mark.parametrize(("block", "warps", "stages"), [(64, 4, 2), (128, 8, 1), (32, 2, 1)])
 def test_attention(arch: str, block: int, warps: int, stages: int, causal: bool) -> None:
     heads, length, d = 2, 128, 64
     q, k, v = (numbers(heads, length, d, seed=i, dtype=F16) for i in range(3))

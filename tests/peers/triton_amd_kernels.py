@@ -1,4 +1,4 @@
-"""Triton kernels for AMD's machines, of our own: products of scaled 8- and 4-bit numbers; atomics (those on f16 do not compile there)."""
+"""Triton kernels for AMD's machines, of our own: products of scaled 8- and 4-bit numbers."""
 
 from __future__ import annotations
 
@@ -31,17 +31,3 @@ def scaled_product(
     right_scale = tl.load(sb + n[:, None] * (K // 32) + s[None, :])
     out = tl.dot_scaled(left, left_scale, KIND_A, right, right_scale, KIND_B)
     tl.store(c + m[:, None] * N + n[None, :], out)
-
-
-@triton.jit
-def word_atomics(x, keys, sums, largest, smallest, bits, old, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < n
-    value = tl.load(x + i, mask=inside, other=0)
-    key = tl.load(keys + i, mask=inside, other=0)
-    tl.atomic_add(sums + key, value.to(tl.float32), mask=inside)
-    tl.atomic_max(largest + key, value, mask=inside)
-    tl.atomic_min(smallest + key, value.to(tl.float32), mask=inside)
-    tl.atomic_or(bits + key, (1 << (value & 31)).to(tl.int32), mask=inside)
-    before = tl.atomic_xchg(old + i, value, mask=inside)
-    tl.store(keys + i, before, mask=inside)

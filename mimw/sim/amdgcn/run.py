@@ -91,7 +91,10 @@ def load_program(code: bytes | str | Program, arch: str | None = None) -> Progra
     """A program from a code object, from assembly text, or itself."""
     if isinstance(code, Program):
         return code
-    return parse_text(code, arch) if isinstance(code, str) else from_code_object(code)
+    try:
+        return parse_text(code, arch) if isinstance(code, str) else from_code_object(code)
+    except DecodeError as error:
+        raise SimulationError(str(error), "unsupported") from None
 
 
 class _Launch:
@@ -275,10 +278,17 @@ def reached(program: Program, entry: int) -> set[int]:
         if name in ("s_setpc_b64", "s_swappc_b64"):
             return set(range(len(program.insts)))
         if program.is_branch(i):
-            todo.append(program.target(i))
+            todo.append(_target(program, i))
         if name not in ("s_endpgm", "s_branch"):
             todo.append(i + 1)
     return seen
+
+
+def _target(program: Program, index: int) -> int:
+    try:
+        return program.target(index)
+    except DecodeError as error:
+        raise SimulationError(str(error), "unsupported", program.insts[index]) from None
 
 
 def _granule(insts: list[Inst]) -> int:
