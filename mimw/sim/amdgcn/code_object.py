@@ -35,5 +35,6 @@ def _info(kernel: Kernel, entry: int) -> KernelInfo:
     info.workgroup_info, info.workitem_dims = desc.workgroup_info, desc.workitem_dims
     info.float_mode = desc.round_32 | desc.round_16_64 << 2 | desc.denorm_32 << 4 | desc.denorm_16_64 << 6
     info.dx10_clamp, info.ieee = desc.dx10_clamp, desc.ieee_mode
+    info.granted = {"v": desc.vgprs, "a": desc.agprs, "s": desc.sgprs}
     info.args = [KernelArg(a.offset, a.size, a.kind) for a in kernel.args]
     return info

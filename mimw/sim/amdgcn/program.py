@@ -28,10 +28,12 @@ class KernelArg:
 
 class KernelInfo:
     """What one kernel asks for: entry (index of its first instruction), bytes of LDS, scratch and kernarg, which user and
-    system registers are set up, MODE (float mode, dx10_clamp, ieee), arguments (empty: the metadata says nothing)."""
+    system registers are set up, MODE (float mode, dx10_clamp, ieee), arguments (empty: the metadata says nothing), and how
+    many registers of each file 's', 'v' and 'a' it is granted (a file that is not there: unknown)."""
 
     __slots__ = (
-        "args", "dx10_clamp", "entry", "float_mode", "ieee", "kernarg_size", "lds", "name", "preload", "scratch",
+        "args", "dx10_clamp", "entry",
+        "granted", "float_mode", "ieee", "kernarg_size", "lds", "name", "preload", "scratch",
         "user_sgprs", "workgroup_ids", "workgroup_info", "workitem_dims", "flat_scratch", "user_layout",
     )  # fmt: skip
 
@@ -45,6 +47,7 @@ class KernelInfo:
         self.workitem_dims = 1
         self.float_mode, self.dx10_clamp, self.ieee = 0xF0, True, True
         self.args: list[KernelArg] = []
+        self.granted: dict[str, int] = {}
 
 
 class Program:
@@ -218,6 +221,12 @@ def _kernel_of_directives(name: str, entry: int, block: dict[str, str]) -> Kerne
         | value("float_denorm_mode_32", 0 if block else 3) << 4 | value("float_denorm_mode_16_64", 3) << 6
     )  # fmt: skip
     info.dx10_clamp, info.ieee = bool(value("dx10_clamp", 1)), bool(value("ieee_mode", 1))
+    if "next_free_vgpr" in block:
+        total = -(-value("next_free_vgpr", 1) // 8) * 8
+        vectors = value("accum_offset", total)
+        info.granted = {"v": min(vectors, total), "a": max(0, total - vectors)}
+    if "next_free_sgpr" in block:
+        info.granted["s"] = min(102, -(-value("next_free_sgpr", 1) // 16) * 16)
     return info
 
 

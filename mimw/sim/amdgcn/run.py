@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mimw.sim.amdgcn.code_object import from_code_object
-from mimw.sim.amdgcn.decode import DecodeError, Inst
+from mimw.sim.amdgcn.decode import VCC, DecodeError, Inst, Reg
 from mimw.sim.amdgcn.errors import SimulationError, not_yet
 from mimw.sim.amdgcn.families import load_families
 from mimw.sim.amdgcn.hazards import Site, check_hazards
@@ -235,6 +235,7 @@ def compile_steps(sim: Sim, entry: int) -> tuple[list[Step], dict[int, Site]]:
         if i in reachable:
             operands = Operands(sim, inst)
             steps.append(_step(sim, i, operands))
+            _within_grant(sim, operands)
             sites[i] = Site(inst, operands.reads, operands.writes, sim.arch)
         else:
             steps.append(_unreached(inst))
@@ -256,6 +257,15 @@ def _step(sim: Sim, index: int, operands: Operands) -> Step:
     except SimulationError as error:
         error.inst = error.inst or inst
         raise
+
+
+def _within_grant(sim: Sim, operands: Operands) -> None:
+    """A register beyond those that the kernel's descriptor asks for is another wave's."""
+    for op in operands.inst.operands:
+        if isinstance(op, Reg) and (op.file != "s" or op.first < VCC - 4):
+            granted = sim.info.granted.get(op.file)
+            if granted is not None and op.first + op.count > granted:
+                raise operands.fault(f"{op!r} is beyond the {granted} registers of its kind that the kernel asks for")
 
 
 def _unreached(inst: Inst) -> Step:

@@ -7,6 +7,7 @@ import pytest
 
 from mimw.sim.amdgcn.errors import SimulationError
 from mimw.sim.amdgcn.run import run
+from tests.sim.amdgcn.matmul import matmul_text, operands
 from tests.sim.amdgcn.programs import execute, kernel
 
 
@@ -27,3 +28,36 @@ def test_store_outside_an_array() -> None:
         SimulationError, match=r"store of 4 bytes .* outside every allocation.*\[workgroup \(0,0,0\) wave 0 lane 63\]"
     ):
         run(text, None, (1, 1, 1), (64, 1, 1), [out])
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("v_mov_b32_e32 v8, v0", "v8 is beyond the 8 registers"),
+    ("v_accvgpr_write_b32 a8, v0", "a8 is beyond the 8 registers"),
+    ("s_mov_b32 s16, 0", "s16 is beyond the 16 registers"),
+])  # fmt: skip
+def test_registers_beyond_those_granted(text: str, message: str) -> None:
+    code = kernel(text).replace(
+        ".amdhsa_kernarg_size",
+        ".amdhsa_next_free_vgpr 16\n .amdhsa_accum_offset 8\n .amdhsa_next_free_sgpr 12\n .amdhsa_kernarg_size",
+    )
+    with pytest.raises(SimulationError, match=message):
+        run(code, None, (1, 1, 1), (64, 1, 1), [])
+
+
+def test_machine_code_does_as_its_text() -> None:
+    """The same program assembled, packed into a code object, disassembled and run."""
+    llvm = pytest.importorskip("mimw.codegen.amdgcn.llvm")
+    if llvm.find_llvm() is None:
+        pytest.skip(llvm.why_no_llvm())
+    from mimw.codegen.amdgcn.code_object import KernelArg, KernelCode, write
+    from mimw.codegen.amdgcn.elf import Elf
+    from mimw.codegen.amdgcn.kernel_descriptor import KernelDescriptor
+
+    a, b, c, want = operands(48)
+    text = matmul_text("gfx942", True).split(".amdhsa_kernel")[0]
+    section = Elf(llvm.assemble_text(text, "gfx942")[0]).section(".text")
+    descriptor = KernelDescriptor(lds_bytes=3072, kernarg_bytes=32, vgprs=64, sgprs=32)
+    args = [KernelArg(n, 8 * i, 8, "global_buffer") for i, n in enumerate("abc")] + [KernelArg("k", 24, 4, "by_value")]
+    code = write("gfx942", section.data, [KernelCode("product", 0, len(section.data), descriptor, args)])
+    run(code, "product", (1, 1, 1), (128, 1, 1), [a, b, c, 48])
+    assert np.abs(c - want).max() < 1e-4
