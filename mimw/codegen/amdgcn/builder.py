@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 from mimw.codegen.amdgcn import builder_convert, builder_float, builder_memory, builder_shuffle
 from mimw.codegen.amdgcn.builder_core import Core, is_scalar, signed32, signed64
-from mimw.codegen.amdgcn.builder_int import compare_integers, integer_op, wide_product_of_words
+from mimw.codegen.amdgcn.builder_int import compare_integers, integer_op
+from mimw.codegen.amdgcn.builder_wide import wide_product_of_words
 from mimw.codegen.amdgcn.opcodes import FLOAT, SEQUENCES, is_float, is_signed, lives_in_scalars, register_class
 from mimw.codegen.lane import CTA, LANE, WARP, Lane, Tile, bits_of, wrap_int
 from mimw.codegen.machine import Imm, Inst, Reg, Symbol
