@@ -79,11 +79,13 @@ class Copies:
         return physical(f"v{self.spare}")
 
     def _cycle(self, cycle: list[int], loc: Loc | None) -> None:
-        """a <- b <- c <- a. Scalars go through VCC, accumulation registers through the spare one, vectors are swapped."""
-        if FIRST["v"] <= cycle[0] < FIRST["a"]:
+        """a <- b <- c <- a. Vectors are swapped; where there is a scalar it goes through VCC, accumulation registers through the spare one."""
+        if all(FIRST["v"] <= unit < FIRST["a"] for unit in cycle):
             for a, b in pairwise(cycle):
                 self.out.append(Inst("v_swap_b32", [physical(unit_name(a)), physical(unit_name(b))], 2, loc))
             return
+        start = cycle.index(min(cycle))
+        cycle = cycle[start:] + cycle[:start]
         temp = VCC if cycle[0] < FIRST["v"] else FIRST["v"] + self.spare
         for dst, src in zip([temp, *cycle], [*cycle, temp], strict=True):
             self._single(dst, src, loc)

@@ -6,8 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mimw.codegen.amdgcn.assemble import assemble
 from mimw.codegen.amdgcn.finish import finish
+from mimw.codegen.amdgcn.isa import check
+from mimw.codegen.amdgcn.printer import print_inst
 from mimw.codegen.amdgcn.regalloc import Budget, budget
+from mimw.codegen.machine import Inst, Label
 from mimw.target import get_target
 from tests.codegen.amdgcn.flat_kit import text
 from tests.codegen.amdgcn.machine_kit import After, Before, Generator, entry_values
@@ -26,6 +30,9 @@ def same(seed: int, limits: Budget, size: int = 12) -> None:
     fn = Generator(seed, size).make()
     before = Before(fn, entry_values()).run()
     done = finish(fn, get_target("gfx942"), waves=4, limits=limits)
+    for item in done.flat.body:
+        if isinstance(item, Inst):
+            check(item, get_target("gfx942"), flat=True)
     after = After(done.flat, entry_values()).run()
     assert after.stores == before.stores
     assert done.vgprs <= limits.v and done.agprs <= limits.a and done.sgprs <= limits.s
@@ -35,6 +42,22 @@ def same(seed: int, limits: Budget, size: int = 12) -> None:
 @given(seed=st.integers(0, 1 << 32))
 def test_random_programs(name: str, seed: int) -> None:
     same(seed, LIMITS[name])
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("start", range(0, 400, 50))
+def test_long_programs(name: str, start: int) -> None:
+    for seed in range(start, start + 50):
+        same(seed, LIMITS[name], size=40)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_the_assembler_takes_it(name: str) -> None:
+    for seed in range(6):
+        done = finish(Generator(seed, 20).make(), get_target("gfx942"), waves=4, limits=LIMITS[name])
+        lines = [f"{item.name}:" if isinstance(item, Label) else print_inst(item) for item in done.flat.body]  # type: ignore[arg-type]
+        assert len(assemble("\n".join([".text", "k:", *lines, ""]), "gfx942").code) >= 4 * len(lines) // 2
 
 
 def test_same_program_same_code() -> None:

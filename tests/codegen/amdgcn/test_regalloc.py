@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mimw.codegen.amdgcn.finish import Finished, finish
+from mimw.codegen.amdgcn.isa import check
 from mimw.codegen.amdgcn.parallel import schedule
 from mimw.codegen.amdgcn.regalloc import Budget, budget
 from mimw.codegen.amdgcn.registers import units
@@ -260,6 +261,23 @@ def test_products_accumulate_there() -> None:
     assert not {"v_accvgpr_read_b32", "v_accvgpr_write_b32", "v_mov_b32"} & set(
         lines[first : lines.index("s_cmp_lt_u32")]
     )
+
+
+def test_values_change_places_between_files() -> None:
+    """Accumulators take turns around a loop, some in one file and some in the other."""
+    p = Program()
+    starts = [_value(p, "v128", 10 * i) for i in range(6)]
+    carried = p.loop(starts)
+    pair = p.make("global_load_dwordx2", "v64", p.lane, p.base)
+    p.store(p.make("v_mfma_f32_16x16x16_f16", "v128", pair, pair, carried[0]))
+    p.end_loop([*carried[1:], carried[0]])
+    for reg in carried:
+        p.store(reg)
+    out = p.done(Budget(40, 22, 16))
+    assert out.agprs > 0
+    for item in out.flat.body:
+        if isinstance(item, Inst):
+            check(item, get_target("gfx942"), flat=True)
 
 
 def test_then_to_scratch() -> None:
