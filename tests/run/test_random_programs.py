@@ -1,5 +1,5 @@
-"""Random kernels of exact ops: the tile simulator on what was written, the same after all passes, and the PTX simulator agree
-bit for bit (any NaN equals any NaN)."""
+"""Random kernels of exact ops: the tile simulator on what was written, the same after all passes, and the simulators of PTX and of AMD's
+machine code agree bit for bit (any NaN equals any NaN)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from mimw.passes import pipeline
 from mimw.sim.tile import run as run_tile
 from mimw.sim.tile.numerics import numpy_dtype, poison
 from mimw.target import get_target
-from tests.mir import GENERATORS, run_in_ptx
+from tests.mir import GENERATORS, run_in_amdgcn, run_in_ptx
 
 HERE = Loc("random", 1, 1)
 INTS = [I8, I16, I32, I64, U8, U16, U32]
@@ -395,8 +395,9 @@ def _check(p: Program, target: str) -> None:
     run_tile(passed, got, (1,))
     _assert_same(p, got, want, f"the tile simulator after the passes for {target}", module)
     got = p.arguments()
-    run_in_ptx(Module(clone_function(p.function)), got, (1,), target)
-    _assert_same(p, got, want, f"the PTX simulator for {target}", module)
+    run = run_in_amdgcn if get_target(target).vendor == "amd" else run_in_ptx
+    run(Module(clone_function(p.function)), got, (1,), target)
+    _assert_same(p, got, want, f"the simulator of code for {target}", module)
 
 
 class Product(Program):
@@ -414,6 +415,21 @@ class Product(Program):
 @given(seed=st.integers(0, 10**9))
 def test_products_agree(target: str, seed: int) -> None:
     _check(Product(seed), target)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
+@settings(max_examples=12)
+@given(seed=st.integers(0, 10**9))
+def test_engines_agree_on_amd(target: str, seed: int) -> None:
+    _check(Product(seed) if seed % 3 == 0 else Program(seed), target)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
+@settings(max_examples=300)
+@given(seed=st.integers(0, 10**9))
+def test_engines_agree_on_amd_for_long(target: str, seed: int) -> None:
+    _check(Product(seed) if seed % 3 == 0 else Program(seed), target)
 
 
 def test_inputs_cover_all_types() -> None:
