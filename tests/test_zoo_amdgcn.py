@@ -12,7 +12,7 @@ from tests.zoo import ALL
 from tests.zoo.engines import run_amdgcn, run_tile
 from tests.zoo.registry import Entry, agree, check
 
-STEP = 12
+STEP = 20
 """Every how many cases one belongs to the quick ones, of each target."""
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.mir import ENGINES, Case, cases, run_case
 
-STEP = 12
+STEP = 20
 """Every how many cases one runs on gfx942 with every change, and another one on gfx950."""
 _FIRST = {"gfx942": 0, "gfx950": STEP // 2}
 
