@@ -17,16 +17,21 @@ KERNELS = ("cooperative", "pingpong", "split")
 class GemmConfig:
     """How a product is computed. `kernel` is "cooperative", "pingpong" or "split"; BM x BN x BK elements a tile and step, STAGES slots.
 
-    GROUP_M rows of tiles are walked together. In the first two kernels results leave through buffers of COLUMNS columns (of a 16-bit type; half as many
-    of f32), and CLUSTER_M x CLUSTER_N CTAs (each 1 or 2) share operands: those below each other b, those beside each other a. In the third,
-    SPLITS CTAs (2, 4 or 8: a cluster) share a tile, each with a part of K.
+    GROUP_M rows of tiles are walked together. In the first two kernels results leave COLUMNS columns at a time (of a 16-bit type; half as many of f32)
+    through BUFFERS buffers a consumer, and CLUSTER_M x CLUSTER_N CTAs (each 1 or 2) share operands: those below each other b, those beside each
+    other a. TRANSPOSED computes c.T = b.T @ a.T, with tiles of BM columns of a.T: BM is then what comes in steps of 8, and BN in steps of 64. Cooperating
+    consumers take a tile's upper and lower half or, with SIDE_BY_SIDE, its left and right half (as they compute it). In the third kernel, SPLITS CTAs
+    (2, 4 or 8: a cluster) share a tile, each with a part of K.
     """
 
-    __slots__ = ("BK", "BM", "BN", "CLUSTER_M", "CLUSTER_N", "COLUMNS", "GROUP_M", "SPLITS", "STAGES", "kernel")
+    __slots__ = (
+        "BK", "BM", "BN", "BUFFERS", "CLUSTER_M", "CLUSTER_N", "COLUMNS", "GROUP_M", "SIDE_BY_SIDE", "SPLITS", "STAGES", "TRANSPOSED", "kernel",
+    )  # fmt: skip
 
     def __init__(
         self, kernel: str, BM: int, BN: int, BK: int, STAGES: int,
         GROUP_M: int = 8, COLUMNS: int = 64, CLUSTER_M: int = 1, CLUSTER_N: int = 1, SPLITS: int = 1,
+        BUFFERS: int = 2, TRANSPOSED: bool = False, SIDE_BY_SIDE: bool = False,
     ) -> None:  # fmt: skip
         if kernel not in KERNELS:
             raise ValueError(f"kernel is {', '.join(map(repr, KERNELS))}, not {kernel!r}")
@@ -36,12 +41,17 @@ class GemmConfig:
             raise ValueError(f"CLUSTER_M and CLUSTER_N are 1 or 2, not {CLUSTER_M} and {CLUSTER_N}")
         if SPLITS not in ((2, 4, 8) if kernel == "split" else (1,)):
             raise ValueError(f"SPLITS is 2, 4 or 8 with the kernel 'split' and 1 without, not {SPLITS}")
-        if kernel == "split" and (CLUSTER_M, CLUSTER_N) != (1, 1):
-            raise ValueError("the cluster of the kernel 'split' shares a tile: CLUSTER_M and CLUSTER_N are 1")
+        if kernel == "split" and (CLUSTER_M > 1 or CLUSTER_N > 1 or TRANSPOSED):
+            raise ValueError(
+                "the cluster of the kernel 'split' shares a tile: CLUSTER_M and CLUSTER_N are 1, and it has no TRANSPOSED"
+            )
+        if SIDE_BY_SIDE and kernel != "cooperative":
+            raise ValueError("SIDE_BY_SIDE is for the kernel 'cooperative'")
         self.kernel = kernel
         self.BM, self.BN, self.BK, self.STAGES = BM, BN, BK, STAGES
-        self.GROUP_M, self.COLUMNS, self.SPLITS = GROUP_M, COLUMNS, SPLITS
+        self.GROUP_M, self.COLUMNS, self.BUFFERS, self.SPLITS = GROUP_M, COLUMNS, BUFFERS, SPLITS
         self.CLUSTER_M, self.CLUSTER_N = CLUSTER_M, CLUSTER_N
+        self.TRANSPOSED, self.SIDE_BY_SIDE = TRANSPOSED, SIDE_BY_SIDE
 
     def __repr__(self) -> str:
         return f"GemmConfig({', '.join(f'{name}={getattr(self, name)!r}' for name in self.key_names())})"
@@ -55,7 +65,9 @@ class GemmConfig:
     @staticmethod
     def key_names() -> tuple[str, ...]:
         """The fields in the order of the constructor."""
-        return ("kernel", "BM", "BN", "BK", "STAGES", "GROUP_M", "COLUMNS", "CLUSTER_M", "CLUSTER_N", "SPLITS")
+        return (
+            "kernel", "BM", "BN", "BK", "STAGES", "GROUP_M", "COLUMNS", "CLUSTER_M", "CLUSTER_N", "SPLITS", "BUFFERS", "TRANSPOSED", "SIDE_BY_SIDE",
+        )  # fmt: skip
 
     def key(self) -> tuple[Any, ...]:
         """The fields' values."""

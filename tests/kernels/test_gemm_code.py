@@ -25,6 +25,8 @@ SHAPES = (
 def compiled(config: GemmConfig, majors: tuple[bool, bool], dtype: str, out: str, **epilogue: Any) -> Any:
     """The kernel of a configuration."""
     BM, BN, BK, M, N = config.BM, config.BN, config.BK, config.CLUSTER_M, config.CLUSTER_N
+    if config.TRANSPOSED:
+        BM, BN, M, N, majors = BN, BM, N, M, (not majors[1], not majors[0])
     constants: dict[str, Any] = {
         "BM": BM, "BN": BN, "BK": BK, "STAGES": config.STAGES, "GROUP_M": config.GROUP_M, "PRECISE": epilogue.pop("precise", False),
         "A_BY_COLUMNS": majors[0], "B_BY_COLUMNS": majors[1], "ACTIVATION": epilogue.pop("activation", None),
@@ -40,8 +42,12 @@ def compiled(config: GemmConfig, majors: tuple[bool, bool], dtype: str, out: str
         constants |= {"SPLITS": config.SPLITS, "stride_cn": 1}
         return kernel.compile(signature, constants, num_warps=4, ctas_per_cga=(config.SPLITS, 1, 1))
     columns = config.COLUMNS // 2 if out == "f32" else config.COLUMNS
-    signature["c"] = block((BM // 2 if config.kernel == "cooperative" else BM, columns), out)
-    constants |= {"COLUMNS": columns, "CLUSTER_M": M, "CLUSTER_N": N}
+    rows = BM // 2 if config.kernel == "cooperative" and not config.SIDE_BY_SIDE else BM
+    signature["c"] = block((columns, rows) if config.TRANSPOSED else (rows, columns), out)
+    constants |= {"COLUMNS": columns, "BUFFERS": config.BUFFERS, "CLUSTER_M": M, "CLUSTER_N": N}
+    constants |= {"C_BY_COLUMNS": config.TRANSPOSED, "BIAS_BY_ROWS": config.TRANSPOSED}
+    if config.kernel == "cooperative":
+        constants["SIDE_BY_SIDE"] = config.SIDE_BY_SIDE
     return kernel.compile(signature, constants, num_warps=4, ctas_per_cga=(M * N, 1, 1))
 
 
