@@ -15,11 +15,11 @@ persistent.
     consumer 0  | multiply tile 0 | store tile 0    | multiply tile 2 | ...
     consumer 1                    | multiply tile 1 | store tile 1    | ...
 
-`gemm_split`: for products with few tiles. The CTAs of a cluster share one tile, each multiplies a part of K; each then sums some of the tile's
-columns over all parts, which it gets from the others through distributed shared memory. Always in the same order: results are the same in every run.
+`gemm_split`: for products with few tiles. Several CTAs share one tile, each multiplies a part of K and leaves its products in a workspace; the one
+that comes last adds them all, always in the same order: results are the same in every run. No CTA waits for another.
 
-    CTA 0  | a[:, 0:K/2] @ b[0:K/2, :]  | send right half to 1 | left half + what 1 sent  | store
-    CTA 1  | a[:, K/2:]  @ b[K/2:, :]   | send left half to 0  | what 0 sent + right half | store
+    CTA 0  | a[:, 0:K/2] @ b[0:K/2, :]  | part 0 -> workspace, count |
+    CTA 1  | a[:, K/2:]  @ b[K/2:, :]   | part 1 -> workspace, count | last: part 0 + part 1 -> c
 
 `gemm_plain` takes what TMA cannot: any strides and addresses.
 
@@ -149,22 +149,19 @@ def gemm_pingpong(
 
 @kernel
 def gemm_split(
-    a, b, c, M, N, K, stride_cm, stride_cn,
+    a, b, c, parts, counters, M, N, K, stride_cm, stride_cn,
     BM: ml.constexpr, BN: ml.constexpr, BK: ml.constexpr, STAGES: ml.constexpr, GROUP_M: ml.constexpr, SPLITS: ml.constexpr,
     A_BY_COLUMNS: ml.constexpr, B_BY_COLUMNS: ml.constexpr,
     bias=None, scale=None, residual=None, stride_rm=None, stride_rn=None, ACTIVATION: ml.constexpr = None, PRECISE: ml.constexpr = False,
 ):  # fmt: skip
     workers: ml.constexpr = 2 if BM > 64 else 1
     rows: ml.constexpr = BM // workers
-    columns: ml.constexpr = BN // SPLITS
     a_ring, b_ring = ring(a, BM, BK, STAGES, A_BY_COLUMNS), ring(b, BK, BN, STAGES, B_BY_COLUMNS)
-    inbox = ml.local_alloc((rows, columns), ml.float32, workers * SPLITS)
     full, empty = ml.alloc_barriers(STAGES, 1), ml.alloc_barriers(STAGES, workers)
-    arrived = ml.alloc_barriers(workers, SPLITS)
-    rank = ml.cluster_cta_rank()
-    tile_m, tile_n = tile_position(ml.program_id(0) // SPLITS, ml.cdiv(M, BM), ml.cdiv(N, BN), GROUP_M)
+    tile, split = ml.program_id(0) // SPLITS, ml.program_id(0) % SPLITS
+    tile_m, tile_n = tile_position(tile, ml.cdiv(M, BM), ml.cdiv(N, BN), GROUP_M)
     share = ml.cdiv(ml.cdiv(K, BK), SPLITS) * BK
-    start = rank * share
+    start = split * share
     length = ml.maximum(min(K - start, share), 0)
     with ml.async_tasks():
         with ml.async_task("default", num_regs=40):
@@ -182,19 +179,19 @@ def gemm_split(
                 BK, STAGES, A_BY_COLUMNS, B_BY_COLUMNS, 1, 1, PRECISE,
             )  # fmt: skip
             acc = settle(acc, empty, last, length, 1, 1, PRECISE)
-            for other in ml.static_range(SPLITS):
-                part = ml.extract_slice(acc, [0, other * columns], [rows, columns])
-                ml.remote_shmem_store(inbox[r * SPLITS + rank], part, other)
-                ml.barrier_arrive(arrived[r], 1, remote_cta_rank=other)
-            ml.barrier_wait(arrived[r], 0)
-            total = ml.local_load(inbox[r * SPLITS])
-            for other in ml.static_range(1, SPLITS):
-                total += ml.local_load(inbox[r * SPLITS + other])
-            m, n = tile_m * BM + r * rows, tile_n * BN + rank * columns
-            total = finish(total, m, n, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION)
-            at_m, at_n = (m + ml.arange(0, rows))[:, None], (n + ml.arange(0, columns))[None, :]
-            at = c + at_m.to(ml.int64) * stride_cm + at_n.to(ml.int64) * stride_cn
-            ml.store(at, total.to(c.dtype.element_ty), mask=(at_m < M) & (at_n < N))
+            here = (tile * workers + r) * SPLITS
+            place = parts + ml.arange(0, rows)[:, None] * BN + ml.arange(0, BN)[None, :]
+            ml.store(place + (here + split).to(ml.int64) * (rows * BN), acc)
+            if ml.atomic_add(counters + tile * workers + r, 1) == SPLITS - 1:
+                total = ml.load(place + here.to(ml.int64) * (rows * BN))
+                for other in range(1, SPLITS):
+                    total += ml.load(place + (here + other).to(ml.int64) * (rows * BN))
+                m, n = tile_m * BM + r * rows, tile_n * BN
+                total = finish(total, m, n, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION)
+                at_m, at_n = (m + ml.arange(0, rows))[:, None], (n + ml.arange(0, BN))[None, :]
+                at = c + at_m.to(ml.int64) * stride_cm + at_n.to(ml.int64) * stride_cn
+                ml.store(at, total.to(c.dtype.element_ty), mask=(at_m < M) & (at_n < N))
+                ml.store(counters + tile * workers + r, 0)  # for the next launch
 
 
 @kernel

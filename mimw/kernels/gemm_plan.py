@@ -11,7 +11,9 @@ from typing import Any
 
 from mimw.jit import cdiv
 from mimw.kernels import gemm
-from mimw.kernels.gemm_config import GemmConfig, choose
+from mimw.kernels.gemm_choice import choose
+from mimw.kernels.gemm_config import GemmConfig
+from mimw.kernels.gemm_workspace import Workspace
 from mimw.runtime import driver_api
 from mimw.runtime.arrays import ITEM_SIZE, ArrayInfo, describe
 from mimw.runtime.launch import CompiledKernel, PreparedLaunch
@@ -54,7 +56,9 @@ def plan_for(a: ArrayInfo, b: ArrayInfo, c: ArrayInfo, config: GemmConfig | None
     a_by_columns, b_by_columns = _operand_majors(a, b)
     if K > 0 and a_by_columns is not None and b_by_columns is not None:
         sms = _SIMULATED_SMS if a.kind != "cuda" else driver_api.device_attribute(a.device, "MULTIPROCESSOR_COUNT")
-        chosen = config or choose(a.shape[0], b.shape[1], K, ITEM_SIZE[a.dtype], sms, precise)
+        chosen = config or choose(
+            a.shape[0], b.shape[1], K, ITEM_SIZE[a.dtype], sms, precise, a_by_columns, b_by_columns
+        )
         if chosen.kernel == "split":
             return SplitPlan(a, b, c, chosen, a_by_columns, b_by_columns)
         if _majors(c):
@@ -77,7 +81,7 @@ class Plan:
         # Launches that need no specialisation any more, by what of the epilogue is code.
         self._prepared: dict[tuple[Any, ...], PreparedLaunch] = {}
 
-    def operands(self, a: Any, b: Any, c: Any) -> tuple[list[Any], list[int]]:
+    def operands(self, a: Any, b: Any, c: Any, stream: Any) -> tuple[list[Any], list[int]]:
         """What the kernel takes before the epilogue: arrays and descriptors, then integers."""
         raise NotImplementedError
 
@@ -87,7 +91,7 @@ class Plan:
 
     def run(self, a: Any, b: Any, c: Any, end: Epilogue) -> None:
         """Launch for arrays of this plan's shapes and strides."""
-        arrays, integers = self.operands(a, b, c)
+        arrays, integers = self.operands(a, b, c, end.stream)
         ends = self.arguments(end)
         prepared = self._prepared.get(end.special)
         if prepared is not None:
@@ -108,9 +112,9 @@ class Operand:
 
     __slots__ = ("block", "by_columns", "shape", "strides")
 
-    def __init__(self, shape: tuple[int, int], strides: tuple[int, ...], by_columns: bool) -> None:
+    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], by_columns: bool) -> None:
         self.shape, self.strides, self.by_columns = shape, strides, by_columns
-        self.block: tuple[int, int] = (0, 0)
+        self.block: tuple[int, ...] = (0, 0)
 
     def transposed(self) -> Operand:
         """The same memory, rows and columns exchanged."""
@@ -190,7 +194,7 @@ class TilePlan(TmaPlan):
         if m * n > 1:
             self.options["ctas_per_cga"] = (m * n, 1, 1)
 
-    def operands(self, a: Any, b: Any, c: Any) -> tuple[list[Any], list[int]]:
+    def operands(self, a: Any, b: Any, c: Any, stream: Any) -> tuple[list[Any], list[int]]:
         return [*self.descriptors(a, b), self.out.described(c)], [*self.out.shape, self.K]
 
     def arguments(self, end: Epilogue) -> dict[str, Any]:
@@ -201,20 +205,24 @@ class TilePlan(TmaPlan):
 
 
 class SplitPlan(TmaPlan):
-    """Launches the kernel whose clusters share a tile."""
+    """Launches the kernel whose CTAs share tiles; keeps its workspace."""
 
-    __slots__ = ()
+    __slots__ = ("device", "space")
 
     def __init__(
         self, a: ArrayInfo, b: ArrayInfo, c: ArrayInfo, config: GemmConfig, a_by_columns: bool, b_by_columns: bool
     ) -> None:  # fmt: skip
         super().__init__(a, b, c, config, a_by_columns, b_by_columns)
+        tiles = cdiv(self.M, config.BM) * cdiv(self.N, config.BN)
         self.fn = gemm.gemm_split
-        self.grid = (cdiv(self.M, config.BM) * cdiv(self.N, config.BN) * config.SPLITS,)
-        self.options |= {"SPLITS": config.SPLITS, "ctas_per_cga": (config.SPLITS, 1, 1)}
+        self.grid = (tiles * config.SPLITS,)
+        self.options["SPLITS"] = config.SPLITS
+        self.device = a.device
+        self.space = Workspace(tiles * config.SPLITS * config.BM * config.BN, 2 * tiles)
 
-    def operands(self, a: Any, b: Any, c: Any) -> tuple[list[Any], list[int]]:
-        return [*self.descriptors(a, b), c], [self.M, self.N, self.K, *self.strides[4:]]
+    def operands(self, a: Any, b: Any, c: Any, stream: Any) -> tuple[list[Any], list[int]]:
+        parts, counters = self.space.take(self.device, stream)
+        return [*self.descriptors(a, b), c, parts, counters], [self.M, self.N, self.K, *self.strides[4:]]
 
 
 class PlainPlan(Plan):
@@ -229,7 +237,7 @@ class PlainPlan(Plan):
         self.grid = (cdiv(self.M, BM) * cdiv(self.N, BN),)
         self.options = {"BM": BM, "BN": BN, "BK": 64, "GROUP_M": 8, "num_warps": 4, "num_stages": 3}
 
-    def operands(self, a: Any, b: Any, c: Any) -> tuple[list[Any], list[int]]:
+    def operands(self, a: Any, b: Any, c: Any, stream: Any) -> tuple[list[Any], list[int]]:
         return [a, b, c], [self.M, self.N, self.K, *self.strides]
 
 

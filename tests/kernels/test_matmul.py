@@ -28,7 +28,7 @@ CONFIGS = (
     GemmConfig("cooperative", 80, 64, 64, 3, COLUMNS=8, TRANSPOSED=True, SIDE_BY_SIDE=True, BUFFERS=3),
     GemmConfig("cooperative", 64, 128, 64, 2, COLUMNS=32, TRANSPOSED=True, CLUSTER_N=2),
     GemmConfig("split", 128, 64, 64, 2, SPLITS=2),
-    GemmConfig("split", 64, 64, 64, 3, SPLITS=4),
+    GemmConfig("split", 64, 64, 64, 3, SPLITS=3),
 )
 
 
