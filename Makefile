@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: demo test lint fmt gpu bench fuzz deep docs clean
+.PHONY: demo test lint fmt gpu bench fuzz deep peers docs clean
 
 $(VENV)/ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -42,6 +42,10 @@ fuzz: $(VENV)/ready            ## random search, without end in sight
 
 deep: $(VENV)/ready            ## long checks
 	$(BIN)/python -m pytest -n $(JOBS) -m "deep"
+
+peers: $(VENV)/ready           ## tests on texts that other compilers make (installs the extra `peers`)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[peers]'
+	$(BIN)/python -m pytest -n $(JOBS) -m "peers"
 
 docs: $(VENV)/ready            ## regenerate the reference and the list of errors
 	$(BIN)/python -m mimw.tools.reference

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.harness import environment, interleaved
 from mimw.kernels.gemm_plan import Epilogue, plan_for
 from mimw.runtime.arrays import ArrayInfo, describe
-from mimw.runtime.hang import Watch
+from mimw.runtime.hang_watch import Watch
 
 SHAPES = (
     (4096, 4096, 4096),

@@ -17,7 +17,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mimw.diagnostics import CompilationError, InternalError, LaunchError
+    from mimw.diagnostics import CompilationError, InternalError, LaunchError, MimwWarning
     from mimw.jit import Kernel, cdiv, kernel, next_power_of_2
     from mimw.runtime.hang import HangRecord, KernelHang
     from mimw.runtime.launch import CompiledKernel, synchronize
@@ -38,6 +38,7 @@ _HOME = {
     "Kernel": "mimw.jit",
     "KernelHang": "mimw.runtime.hang",
     "LaunchError": "mimw.diagnostics",
+    "MimwWarning": "mimw.diagnostics",
     "SimulationError": "mimw.sim.errors",
     "TARGETS": "mimw.target",
     "Target": "mimw.target",
@@ -64,6 +65,7 @@ __all__ = [
     "Kernel",
     "KernelHang",
     "LaunchError",
+    "MimwWarning",
     "SimulationError",
     "Target",
     "TensorDescriptor",

@@ -14,10 +14,14 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
+from mimw.codegen.amdgcn.build import build_text
+from mimw.codegen.amdgcn.emit import emit as emit_amdgcn
+from mimw.codegen.amdgcn.module import KernelFacts
+from mimw.codegen.amdgcn.printer import print_module as print_amdgcn
 from mimw.codegen.ptx import assemble
 from mimw.codegen.ptx.emit import emit
 from mimw.codegen.ptx.printer import print_module
-from mimw.diagnostics import CompilationError, InternalError, LaunchError, Loc
+from mimw.diagnostics import CompilationError, InternalError, LaunchError, Loc, MimwWarning
 from mimw.frontend.trace import Signature, trace
 from mimw.ir.core import Module
 from mimw.ir.printer import print_module as print_ir
@@ -149,7 +153,7 @@ def compile_kernel(
     assembled: bool = True,
     keep_ir: bool = True,
 ) -> CompiledKernel:
-    """The whole way from a Python function to a kernel for `target`. Without `assembled`, it ends with PTX."""
+    """The whole way from a Python function to a kernel for `target`. Without `assembled`, it ends with text."""
     times = StageTimes()
     with quiet_collector():
         with times.stage("trace"):
@@ -168,7 +172,7 @@ def compile_kernel(
 def compile_module(
     module: Module, target: Target, asm: dict[str, str | bytes], times: StageTimes, *, keep_ir: bool = True
 ) -> CompiledKernel:
-    """Tile IR to PTX. `asm` receives the stages' texts."""
+    """Tile IR to the target's text. `asm` receives the stages' texts."""
     fn = module.function
     check_cluster_support(module, target)
     try:
@@ -180,11 +184,9 @@ def compile_module(
             with times.stage("print layouts"):
                 asm["layouts"] = print_ir(module)
         entry = entry_name(fn.name)
-        with times.stage("emit"):
-            ptx = emit(module, target, known, {"entry": entry, "maxnreg": fn.options.get("maxnreg", 0)})
-        with times.stage("print ptx"):
-            asm["ptx"] = print_module(ptx)
-    except (CompilationError, InternalError):
+        emit_target = _emit_amdgcn if target.vendor == "amd" else _emit_ptx
+        extra = emit_target(module, target, known, entry, asm, times)
+    except (CompilationError, InternalError, MimwWarning):  # a warning, where the user makes errors of them
         raise
     except Exception as error:
         raise InternalError(f"{type(error).__name__}: {error}", fn.loc, _dump(module)) from error
@@ -198,11 +200,33 @@ def compile_module(
         num_warps=int(fn.options.get("total_warps") or fn.num_warps),
         shared_bytes=int(fn.options.get("shared_bytes", 0)),
         attributes=launch_attributes(module),
-        extra={"stages": times.times, "remarks": remarks, "descriptors": descriptors},
+        extra={"stages": times.times, "remarks": remarks, "descriptors": descriptors, **extra},
     )
     if "hang" in fn.options:
         meta.extra["hang"] = fn.options["hang"]
     return CompiledKernel(asm, meta)
+
+
+def _emit_ptx(
+    module: Module, target: Target, known: facts.Facts, entry: str, asm: dict[str, str | bytes], times: StageTimes
+) -> dict[str, Any]:
+    """The text for NVIDIA; nothing more for the metadata."""
+    with times.stage("emit"):
+        ptx = emit(module, target, known, {"entry": entry, "maxnreg": module.function.options.get("maxnreg", 0)})
+    with times.stage("print ptx"):
+        asm["ptx"] = print_module(ptx)
+    return {}
+
+
+def _emit_amdgcn(
+    module: Module, target: Target, known: facts.Facts, entry: str, asm: dict[str, str | bytes], times: StageTimes
+) -> dict[str, Any]:
+    """The text for AMD, and the facts of the kernel's descriptor for the metadata."""
+    with times.stage("emit"):
+        code = emit_amdgcn(module, target, known, {"entry": entry})
+    with times.stage("print amdgcn"):
+        asm["amdgcn"] = print_amdgcn(code)
+    return {"amdgcn": code.facts.to_dict()}
 
 
 def check_cluster_support(module: Module, target: Target) -> None:
@@ -258,7 +282,11 @@ def _descriptor(name: str, t: TensorDescType, loc: Loc) -> dict[str, Any]:
 
 
 def assemble_kernel(kernel: CompiledKernel) -> None:
-    """PTX to cubin where a `ptxas` is at hand (else the driver assembles at load); fills registers, spills, warnings."""
+    """PTX to cubin where a `ptxas` is at hand (else the driver assembles at load), AMDGCN to a code object; fills registers, spills,
+    warnings."""
+    if "amdgcn" in kernel.asm:
+        _assemble_amdgcn(kernel)
+        return
     ptxas = assemble.find_ptxas()
     if ptxas is None:
         return
@@ -269,6 +297,16 @@ def assemble_kernel(kernel: CompiledKernel) -> None:
     kernel.metadata.registers = done.registers
     kernel.metadata.spill_bytes = done.spill_stores + done.spill_loads
     kernel.metadata.warnings = [str(w) for w in done.warnings]
+
+
+def _assemble_amdgcn(kernel: CompiledKernel) -> None:
+    """AMDGCN to a code object by LLVM."""
+    meta, text = kernel.metadata, kernel.asm["amdgcn"]
+    assert isinstance(text, str)
+    found = KernelFacts.from_dict(meta.extra["amdgcn"])
+    kernel.asm["hsaco"] = build_text(text, meta.target, meta.entry, found)
+    meta.registers = found.vgprs + found.agprs
+    meta.spill_bytes = found.scratch_bytes
 
 
 def _dump(module: Module) -> str | None:

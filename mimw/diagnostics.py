@@ -1,6 +1,6 @@
 """Where things are in the user's source, and how faults are told.
 
-Two kinds of error only: `CompilationError` (the user can fix it) and `InternalError` (ours). `LaunchError` is the
+Two kinds of error only: `CompilationError` (the user can fix it) and `InternalError` (ours); `MimwWarning` for what only looks wrong. `LaunchError` is the
 `CompilationError` of a launch: its place is the call. Imports nothing from the project.
 
 The shape of every message::
@@ -17,6 +17,8 @@ The shape of every message::
 from __future__ import annotations
 
 import linecache
+import re
+import warnings
 
 
 class Loc:
@@ -112,6 +114,43 @@ class CompilationError(Exception):
 
 class LaunchError(CompilationError):
     """A fault in a launch: wrong arguments, grid, device, or a refusal by the driver. Its place is the call."""
+
+
+class MimwWarning(UserWarning):
+    """What only looks wrong in the user's program: told through Python's `warnings`, at the kernel's line. A comment
+    ``# mimw: ignore[code]`` at that line silences it."""
+
+    def __init__(
+        self, code: str, message: str, loc: Loc, *, notes: list[Note] | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.loc = loc
+        self.notes = notes or []
+        self.hint = hint
+
+    def __str__(self) -> str:
+        places = [f" ({n.text}: line {n.loc.line})" for n in self.notes if n.loc is not None]
+        hint = f"; {self.hint}" if self.hint else ""
+        return f"[{self.code}] {self.message}{''.join(places)}{hint}; silence it by # mimw: ignore[{self.code}]"
+
+
+def warn(warning: MimwWarning) -> bool:
+    """Tell a warning, unless the line that it speaks of (or one that this was inlined at) silences it; whether it was told."""
+    loc: Loc | None = warning.loc
+    while loc is not None:
+        if warning.code in silenced_codes(linecache.getline(loc.file, loc.line)):
+            return False
+        loc = loc.call_site
+    warnings.warn_explicit(warning, MimwWarning, warning.loc.file, warning.loc.line)
+    return True
+
+
+def silenced_codes(line: str) -> list[str]:
+    """The codes in a source line's ``# mimw: ignore[one, two]``."""
+    found = re.search(r"#\s*mimw:\s*ignore\[([^\]]*)\]", line)
+    return [code.strip() for code in found[1].split(",")] if found else []
 
 
 class InternalError(Exception):

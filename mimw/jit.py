@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from mimw.codegen.amdgcn.llvm import library_stamp
 from mimw.codegen.ptx.assemble import ptxas_version
 from mimw.compiler import Options, check_protocol, compile_kernel, simulated_kernel
 from mimw.diagnostics import CompilationError, LaunchError
@@ -227,6 +228,8 @@ class Kernel(KernelFunction):
     ) -> list[tuple[str, str]]:
         code = self.fn.__code__
         parts = [("special", repr(special)), ("options", repr(options.key())), ("target", target.name)]
+        if target.vendor == "amd":
+            parts.append(("llvm", library_stamp()))
         parts.append(("place", f"{code.co_filename}:{code.co_firstlineno}"))  # the text carries line numbers
         passed = [k[2] for k in special if k[:2] == ("c", "kernel")]
         parts += [(f"passed {i}", repr(dependencies(f.fn).key())) for i, f in enumerate(passed)]

@@ -84,6 +84,7 @@ _CDNA4 = _CDNA | {
     "ds_read_tr",
     "permlane_swap",
     "bitop3",
+    "minimum3",
     "bf16_cvt",
 }
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mimw.diagnostics import LaunchError
-from mimw.runtime import driver_api
+from mimw.runtime.driver_api import DriverError
+from mimw.runtime.drivers import device_driver
 from mimw.runtime.launch import synchronize
 from mimw.runtime.launch_errors import caller_loc, explain_driver_error
 from mimw.runtime.timing import DeviceTimer
@@ -37,14 +38,14 @@ def do_bench(
     _check_mode(return_mode)
     device = _device("do_bench")
     try:
-        with DeviceTimer(device, driver_api.torch_stream(device)) as timer:
+        with DeviceTimer(device, device_driver().torch_stream(device)) as timer:
             fn()
             timer.synchronize()
             estimate = max(timer.total(fn, 5) / 5, 1e-3)
             for _ in range(max(1, int(warmup / estimate))):
                 fn()
             times = timer.each(fn, max(1, int(rep / estimate)), lambda: _drop_gradients(grad_to_none))
-    except driver_api.DriverError as error:
+    except DriverError as error:
         raise explain_driver_error("do_bench", error.name, error.text, error.call, error.log, None) from None
     return summarize(times, quantiles, return_mode)
 
@@ -112,9 +113,10 @@ def _check_mode(return_mode: str) -> None:
 
 
 def _device(what: str) -> int:
-    if not driver_api.available():
+    driver = device_driver()
+    if not driver.available():
         raise LaunchError("bench", f"{what} needs a CUDA device; there is none", caller_loc())
-    device = driver_api.current_device()
+    device = driver.current_device()
     synchronize(device)  # faults of earlier launches are theirs
     return device
 

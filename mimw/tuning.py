@@ -19,8 +19,8 @@ from mimw import testing
 from mimw.diagnostics import CompilationError, LaunchError, Note
 from mimw.jit import Kernel, Launch, Runnable
 from mimw.runtime import cache as disk
-from mimw.runtime import driver_api
 from mimw.runtime.arrays import ArrayInfo, describe
+from mimw.runtime.drivers import device_driver
 from mimw.runtime.launch_errors import caller_loc
 from mimw.runtime.tensor_descriptor import TensorDescriptor
 
@@ -275,8 +275,9 @@ class Autotuner(Wrapper):
         self, store: disk.DiskCache, configs: list[Config], key: tuple[Any, ...], device: int
     ) -> list[tuple[str, str]]:
         hooks = [c.pre_hook for c in configs] + [self._pre_hook, self._post_hook]
-        parts = [("what", "autotune"), ("device", driver_api.device_name(device))]
-        parts += [("capability", str(driver_api.capability(device))), ("driver", str(driver_api.driver_version()))]
+        driver = device_driver()
+        parts = [("what", "autotune"), ("device", driver.device_name(device))]
+        parts += [("target", str(driver.target_name(device))), ("driver", str(driver.driver_version()))]
         parts += [("key", repr(key[:-1])), ("configs", repr(configs)), ("hooks", "\n".join(map(_source, hooks)))]
         inner: Any = self.fn
         while isinstance(inner, Heuristics):
@@ -434,7 +435,8 @@ def launch_device(given: Mapping[str, Any]) -> int | None:
             if info.kind == "cuda":
                 return info.device
             arrays = True
-    return driver_api.current_device() if not arrays and driver_api.available() else None
+    driver = device_driver()
+    return driver.current_device() if not arrays and driver.available() else None
 
 
 def _outcome(times: tuple[float, ...] | None, failures: list[tuple[Config, CompilationError]]) -> str:

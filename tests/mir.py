@@ -2,7 +2,7 @@
 
 A ``tests/run/<family>.mir`` file::
 
-    // engines: tile, ptx, gpu
+    // engines: tile, ptx, gpu, gfx942, gfx950
     //
     // case: add
     // each T: f32 f16
@@ -28,6 +28,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from mimw.sim.tile import SimulationError
 from mimw.sim.tile import run as run_tile
 from mimw.sim.tile.numerics import float_to_int, numpy_dtype, poison, to_float
 from mimw.target import get_target
+from tests.amdgcn_kit import run_compiled
 
 RUN = Path(__file__).parent / "run"
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]:(\w+)(?:\(([^)]*)\))?(\[[^\]]*\]|\.T)?")
@@ -177,6 +179,13 @@ def run_in_ptx(module: Module, args: list[Any], grid: tuple[int, ...], target: s
     run_ptx(text, None, (gx, gy, gz), args, shared_bytes=shared)
 
 
+def run_in_amdgcn(module: Module, args: list[Any], grid: tuple[int, ...], target: str) -> None:
+    """Compile for an AMD target and execute the machine code in its simulator."""
+    kernel = compile_module(module, get_target(target), {}, StageTimes(), keep_ir=False)
+    assemble_kernel(kernel)
+    run_compiled(kernel, grid, args)
+
+
 def run_on_gpu(module: Module, args: list[Any], grid: tuple[int, ...]) -> None:
     """Compile for the current CUDA device and launch on copies of the arrays that lie in its memory as here; copy back."""
     import torch
@@ -210,7 +219,13 @@ def _tensor(torch: Any, x: np.ndarray, device: dict[int, Any]) -> Any:
     return torch.as_strided(items, x.shape, [s // x.itemsize for s in x.strides], items.storage_offset())
 
 
-ENGINES: dict[str, Any] = {"tile": run_tile, "ptx": run_in_ptx, "gpu": run_on_gpu}
+ENGINES: dict[str, Any] = {
+    "tile": run_tile,
+    "ptx": run_in_ptx,
+    "gpu": run_on_gpu,
+    "gfx942": partial(run_in_amdgcn, target="gfx942"),
+    "gfx950": partial(run_in_amdgcn, target="gfx950"),
+}
 
 
 # -- running ------------------------------------------------------------------------------------------------------

@@ -15,11 +15,12 @@ from mimw.runtime.launch import CompiledKernel
 from mimw.runtime.tensor_descriptor import TensorDescriptor
 from mimw.sim.errors import SimulationError
 from mimw.sim.ptx.run import run_ptx
+from tests.amdgcn_kit import run_compiled
 from tests.test_descriptor_arguments import simulated_map
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NAMES = sorted(p.name for p in EXAMPLES.glob("*.py"))
-TARGETS = ("sm_80", "sm_90a")
+TARGETS = ("sm_80", "sm_90a", "gfx942", "gfx950")
 
 
 def load(name: str) -> Any:
@@ -50,6 +51,9 @@ def clean(kernel: CompiledKernel) -> CompiledKernel:
 
 
 def in_simulator(kernel: CompiledKernel, grid: tuple[int, ...], args: list[Any]) -> None:
+    if "hsaco" in kernel.asm:
+        run_compiled(kernel, grid, args)
+        return
     text = clean(kernel).asm["ptx"]
     assert isinstance(text, str)
     records = iter(kernel.metadata.extra.get("descriptors", ()))

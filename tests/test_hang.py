@@ -17,7 +17,7 @@ from mimw.codegen.ptx.lower import hang as built
 from mimw.compiler import Options, compile_kernel
 from mimw.diagnostics import UNKNOWN, CompilationError, LaunchError
 from mimw.jit import Kernel
-from mimw.runtime import driver_api, hang
+from mimw.runtime import driver_api, hang, hang_watch
 from mimw.runtime import launch as launch_module
 from mimw.runtime.hang import HangRecord, KernelHang
 from mimw.sim.errors import SimulationError
@@ -27,6 +27,7 @@ from tests.gpu import hang_kernels
 from tests.gpu.hang_kernels import CASES, Case, endless
 from tests.kernels.engines import described
 from tests.runtime.fake_cuda import OK, CUresult, FakeDriver, Tensor, TorchDtype
+from tests.tools.test_docs import blocks, unmatched
 
 I32 = TorchDtype("int32")
 Array = np.ndarray[Any, Any]
@@ -41,7 +42,7 @@ class _NotReady(int):
 NOT_READY = _NotReady(600)
 
 
-def compiled(case: Case, timeout: str = "2s", **options: Any) -> Any:
+def compiled(case: Case, timeout: str = "400ms", **options: Any) -> Any:
     """A case's kernel that gives up."""
     pointers = ["*i32"] + ["*i32:16"] * (len(case.arrays()) - 1)
     return case.kernel.compile([*pointers, "*i32"], hang_timeout=timeout, **case.options, **options)
@@ -82,11 +83,11 @@ def test_a_hang_ends_and_is_told(name: str, seed: int) -> None:
     waits = [r for r in told.records if r.line == case.line()]
     stuck = case.grid // 2 if name == "cluster" else case.grid
     assert len(waits) == case.warps * stuck
-    assert told.total == len(told.records) and told.first >= 2_000_000_000
+    assert told.total == len(told.records) and told.first >= 400_000_000
     for r in waits:
         assert (r.task, r.barrier, r.slot) == (case.task, case.barrier, case.slot)
         assert r.file == hang_kernels.__file__
-        assert 1.9 < r.seconds < 3 and not r.after
+        assert 0.4 < r.seconds < 0.8 and not r.after
         assert case.first_warp <= r.warp < case.first_warp + case.warps
     assert (arrays[0] == 1).all()  # what stands behind the wait was done: waits that give up rejoin
 
@@ -95,7 +96,8 @@ def test_a_hang_ends_and_is_told(name: str, seed: int) -> None:
 def test_nothing_is_told_where_nothing_hangs(name: str) -> None:
     case = CASES[name]
     arrays = case.arrays()
-    told = Told(compiled(case), [*arrays, flag(1)], case.grid, seed=3)
+    # What orders that one are copies into the other CTA, which the check for repeated parities does not follow.
+    told = Told(compiled(case), [*arrays, flag(1)], case.grid, seed=3, races=name != "lost_slot")
     assert (told.records, told.total, told.first) == ([], 0, 0)
     assert (arrays[0] == 1).all()
 
@@ -110,10 +112,10 @@ def test_who_was_held_up_at_the_cluster_barrier_is_told_too() -> None:
 
 def test_ctas_that_start_after_a_hang_pass_through_and_are_marked() -> None:
     case = CASES["never_arrived"]
-    told = Told(compiled(case), [*case.arrays(), flag(0)], 120, races=False)  # more than the simulator runs at once
+    told = Told(compiled(case), [*case.arrays(), flag(0)], 60, races=False)  # more than the simulator runs at once
     after = {r.cta[0] for r in told.records if r.after}
-    assert after and after == set(range(min(after), 120))
-    assert told.total == 120 * 4
+    assert after and after == set(range(min(after), 60))
+    assert told.total == 60 * 4
     text = str(hang.explain("it", told.table, told.records, told.total, "", UNKNOWN))
     assert f"ctas 0-{min(after) - 1}, warps 0-3" in text
     assert f"({4 * len(after)} warps came to a wait after that and passed through)" in text
@@ -121,12 +123,17 @@ def test_ctas_that_start_after_a_hang_pass_through_and_are_marked() -> None:
 
 def test_more_records_than_there_is_room_for_are_counted() -> None:
     case = CASES["never_arrived"]
-    told = Told(compiled(case), [*case.arrays(), flag(0)], hang.MAX_RECORDS // 4 + 3, races=False)
-    assert len(told.records) == hang.MAX_RECORDS and told.total == hang.MAX_RECORDS + 12
+    kernel = compiled(case)
+    text = kernel.asm["ptx"]
+    assert text.count(f", {hang.MAX_RECORDS};") == 1
+    kernel.asm["ptx"] = text.replace(f", {hang.MAX_RECORDS};", ", 7;")
+    told = Told(kernel, [*case.arrays(), flag(0)], 3, races=False)
+    assert len(told.records) == 7 and told.total == 12
+    assert "12 warps gave up" in str(hang.explain("it", told.table, told.records, told.total, "", UNKNOWN))
 
 
 def test_a_loop_that_only_a_message_ends_is_stopped() -> None:
-    with pytest.raises(SimulationError, match="trap was executed"):
+    with pytest.raises(SimulationError, match=r"st\.volatile\.global\.b32"):
         Told(compiled(Case(endless, 2, "", "", 0, 0)), [np.zeros(128, np.int32), flag(0)], 2, races=False)
 
 
@@ -138,17 +145,17 @@ def test_phases_of_a_ring_and_inlined_waits() -> None:
     @mimw.kernel
     def ring(out, flag):
         limit = ml.load(flag)
-        full = ml.alloc_barriers(3, 1)
+        full, empty = ml.alloc_barriers(3, 1), ml.alloc_barriers(3, 1)
         with ml.async_tasks():
             with ml.async_task("default"):
                 for i in range(12):
                     take(full, i)
+                    ml.barrier_arrive(empty[i % 3])
                 ml.store(out + ml.arange(0, 128), 1)
-            with ml.async_task(num_warps=1, replicate=1, name="giver"):
+            with ml.async_task(num_warps=1, name="giver"):
                 for i in range(12):
                     if i < limit:
-                        if i >= 3:
-                            ml.barrier_wait(full[i % 3], i // 3 - 1)
+                        ml.barrier_wait(empty[i % 3], i // 3 + 1)
                         ml.barrier_arrive(full[i % 3])
 
     k = ring.compile(["*i32", "*i32"], hang_timeout=0.5)
@@ -241,9 +248,10 @@ def test_without_waits_and_without_the_option_nothing_changes() -> None:
     assert copy.compile(["*i32", "*i32"], hang_timeout="2s").asm["ptx"] == copy.compile(["*i32", "*i32"]).asm["ptx"]
 
 
-def test_it_assembles_without_spills_and_warnings() -> None:
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
+def test_it_assembles_without_spills_and_warnings(target: str) -> None:
     for case in CASES.values():
-        kernel = compiled(case)
+        kernel = compiled(case, target=target)
         assert not kernel.metadata.warnings and not kernel.metadata.spill_bytes
 
 
@@ -362,7 +370,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, SimulatedDevi
     kernel = compiled(case)
     fake = SimulatedDevice(case, kernel.asm["ptx"], kernel.metadata.shared_bytes)
     monkeypatch.setattr(launch_module, "_last_launch", None)
-    monkeypatch.setattr(hang, "_free", {})
+    monkeypatch.setattr(hang_watch, "_free", {})
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     driver_api.use_driver(fake)
     yield kernel, fake
@@ -392,10 +400,13 @@ def test_the_launch_raises_and_the_next_one_works(device: tuple[Any, SimulatedDe
         assert error.loc.file == __file__ and "kernel[(3,)](*bad" in str(error)
         assert len(error.records) == error.total == 12 and all(isinstance(r, HangRecord) for r in error.records)
         line = CASES["never_arrived"].line()
-        assert "kernel 'never_arrived' with grid (3, 1, 1) hangs: 12 warps gave up waiting, the first after 2 s" in str(
+        assert (
+            "kernel 'never_arrived' with grid (3, 1, 1) hangs: 12 warps gave up waiting, the first after 0.4 s"
+            in str(error)
+        )
+        assert "task default, ctas 0-2, warps 0-3: waited 0.4" in str(error) and " s for phase 0 of full[1]" in str(
             error
         )
-        assert "task default, ctas 0-2, warps 0-3: waited 2 s for phase 0 of full[1]" in str(error)
         assert f"hang_kernels.py:{line}: ml.barrier_wait(full[1], 0)" in str(error)
         assert "barrier_arrive in task producer" in str(error) and "hint: find what did not come" in str(error)
         assert kernel[(3,)](*good.tensors()) is kernel
@@ -431,11 +442,32 @@ def test_a_kernel_that_does_not_end_even_so(
     kernel, fake = device
     fake.busy = 10**6
     now = iter(range(10**6))
-    monkeypatch.setattr(hang.time, "monotonic", lambda: 0.5 * next(now))
-    monkeypatch.setattr(hang.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(hang_watch.time, "monotonic", lambda: 0.5 * next(now))
+    monkeypatch.setattr(hang_watch.time, "sleep", lambda seconds: None)
     with pytest.raises(KernelHang) as caught:
         kernel.launch(2, Arrays(0).tensors())
     assert caught.value.lost and "does not end even so" in str(caught.value)
+
+
+def test_a_launch_that_the_driver_refuses_keeps_no_memory(device: tuple[Any, SimulatedDevice]) -> None:
+    kernel, fake = device
+    for _ in range(2):
+        fake.fail["cuLaunchKernel"] = CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+        with pytest.raises(LaunchError) as caught:
+            kernel.launch(1, Arrays(1).tensors())
+        assert caught.value.code == "launch-driver"
+    assert len(fake.named("cuMemHostAlloc")) == 1
+
+
+def test_targets_without_such_barriers_are_built_as_always() -> None:
+    @mimw.kernel
+    def named(out):
+        ml.named_barrier_wait(3, 128)
+        ml.store(out + ml.arange(0, 128), 1)
+
+    old = named.compile(["*i32"], hang_timeout="1s", target="sm_80")
+    assert "hang" not in old.metadata.extra and [p.name for p in old.metadata.params] == ["out"]
+    assert not Told(named.compile(["*i32"], hang_timeout="1s"), [np.zeros(128, np.int32)], 2).records
 
 
 def test_streams_that_are_captured_are_refused(device: tuple[Any, SimulatedDevice]) -> None:
@@ -446,3 +478,24 @@ def test_streams_that_are_captured_are_refused(device: tuple[Any, SimulatedDevic
     assert caught.value.code == "launch-option" and "hint: switch that off for graphs: hang_timeout=0" in str(
         caught.value
     )
+
+
+# -- the document
+
+HANGS = Path(__file__).parents[1] / "docs" / "hangs.md"
+
+
+def test_the_documents_message_is_real(tmp_path: Path) -> None:
+    (_, kernel), (_, shown) = blocks(HANGS)
+    file = tmp_path / "sums.py"
+    file.write_text(kernel)
+    namespace: dict[str, Any] = {}
+    exec(compile(kernel, str(file), "exec"), namespace)
+    signature = {"x": "*f32:16", "y": "*f32:16", "rounds": "*i32"}
+    built_kernel = namespace["running_sums"].compile(signature, {"N": 256, "STAGES": 3}, hang_timeout="2s")
+    x, y = np.ones((8, 256), np.float32), np.zeros(256, np.float32)
+    told = Told(built_kernel, [x, y, np.array([8], np.int32)], 8, races=False)
+    head = "kernel 'running_sums' with grid (8, 1, 1)"
+    message = str(hang.explain(head, told.table, told.records, told.total, "", UNKNOWN)).replace(f"{tmp_path}/", "")
+    assert unmatched(shown, message) is None, message
+    assert len(shown.splitlines()) == len(message.splitlines())

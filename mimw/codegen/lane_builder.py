@@ -254,6 +254,9 @@ class LaneBuilder(ABC):
             return a
         return self.emit_select(cond, a, b)
 
+    def close_block(self) -> None:  # noqa: B027  (most targets put nothing off)
+        """The current block is about to end: what a target has put off in it must be done now."""
+
     @staticmethod
     def _is_float(dtype: Element) -> bool:
         return isinstance(dtype, DType) and dtype.kind == "float"

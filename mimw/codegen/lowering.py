@@ -312,11 +312,13 @@ class Lowering:
 
     def jump(self, block: Block, args: list[Reg | Imm]) -> None:
         """End the current block with a jump."""
+        self.b.close_block()
         self.b.block.term = Terminator([Edge(block, args)], loc=self.b.loc)
         self.live = False
 
     def branch(self, cond: Lane, yes: Edge, no: Edge) -> None:
         """End the current block with a two-way branch."""
+        self.b.close_block()
         if cond.reg is None:
             edge = yes if cond.off else no
             self.b.block.term = Terminator([edge], loc=self.b.loc)
@@ -337,6 +339,7 @@ class Lowering:
         if self.exit is not None:
             self.jump(self.exit, [])
             return
+        self.b.close_block()
         self.b.block.term = Terminator([], loc=self.b.loc)
         self.live = False
 

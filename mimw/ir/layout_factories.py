@@ -1,7 +1,7 @@
 """Ready-made register layouts: coalesced blocks, and the fragments of the matrix instructions.
 
-Owns the tables of which lane and register of an instruction holds what (PTX ISA; the AMD ones will stand beside
-them). Chooses nothing: who needs a layout says which. Each factory takes the logical shape and pads it
+Owns the tables of which lane and register of an instruction holds what (PTX ISA; for v_mfma the CDNA3 and CDNA4
+ISA guides). Chooses nothing: who needs a layout says which. Each factory takes the logical shape and pads it
 (`pad_dims`).
 
 **Fragments.** In every MMA layout the lowest register bits are one instruction's fragment in the instruction's
@@ -74,6 +74,25 @@ def blocked(
     lane += [zero] * (lanes - len(lane))
     warp += [zero] * (warps - len(warp))
     return Layout.get(padded, (*low, *rest), lane, warp)
+
+
+def turned_block(
+    shape: Sequence[int], order: Sequence[int], num_warps: int, vec: int, run: int, lanes: int, threads: int
+) -> Layout:
+    """As `blocked` for a tile (two dimensions) that is read along order[0] and stored along order[1]: `vec` neighbours along the one, `run`
+    along the other in a thread, then `lanes` lanes along the other, and the rest as they come."""
+    fast, slow = order
+    padded = tuple(pad_dims(size, "pow2") for size in shape)
+    along = [_unit(2, fast, bit) for bit in range(padded[fast][0])]
+    across = [_unit(2, slow, bit) for bit in range(padded[slow][0])]
+    width, depth = min(_log2(vec, "vec"), len(along)), min(_log2(run, "run"), len(across))
+    first = min(depth + _log2(lanes, "lanes"), len(across))
+    rest = across[depth:first] + along[width:] + across[first:]
+    bits, warps = _log2(threads, "threads"), _log2(num_warps, "num_warps")
+    lane, warp = rest[:bits], rest[bits : bits + warps]
+    lane += [(0, 0)] * (bits - len(lane))
+    warp += [(0, 0)] * (warps - len(warp))
+    return Layout.get(padded, (*along[:width], *across[:depth], *rest[bits + warps :]), lane, warp)
 
 
 def mma_accumulator(shape: Sequence[int], warps_m: int, warps_n: int, elem_bits: int = 32) -> Layout:
@@ -170,6 +189,69 @@ def wgmma_operand_a(shape: Sequence[int], elem_bits: int, num_warps: int) -> Lay
     lane = [(0, lane_k), (0, 2 * lane_k), (1, 0), (2, 0), (4, 0)]
     warp: list[Vector] = [(1 << bit, 0) for bit in range(4, 6 + taken)] + [(0, 0)] * (groups - taken)
     return Layout.get((rows, depth), reg, lane, warp)
+
+
+def mfma_accumulator(shape: Sequence[int], rows: int, warps_m: int, warps_n: int, elem_bits: int = 32) -> Layout:
+    """D and C of the CDNA instruction v_mfma rows x rows (32 or 16; f64: 16) for a tile (M, N), on waves of 64 lanes.
+
+    The instruction gets B as its first operand and A as its second, so that D lies turned: register r of lane l is row l % rows, column
+    8 (r / 4) + 4 (l / 32) + r % 4 of 32x32, column 4 (l / 16) + r of 16x16, column 4 r + l / 16 of f64. Rows of the tile then lie along
+    registers, for wide stores and cheap sums, and as operand A takes them. Warps as in `mma_accumulator`.
+    """
+    tile = _log2(rows, "rows")
+    m_dims, n_dims = _outer(shape[0], tile, warps_m), _outer(shape[1], tile, warps_n)
+    if elem_bits == 64:
+        reg, lane = [(0, 4), (0, 8)], [(0, 1), (0, 2)]
+    elif rows == 32:
+        reg, lane = [(0, 1), (0, 2), (0, 8), (0, 16)], [(0, 4)]
+    else:
+        reg, lane = [(0, 1), (0, 2)], [(0, 4), (0, 8)]
+    warp_m, reg_m = _split_rows(m_dims[0], tile, _log2(warps_m, "warps_m"))
+    warp_n, reg_n = _split_cols(n_dims[0], tile, _log2(warps_n, "warps_n"))
+    reg += [(0, x) for x in reg_n] + [(x, 0) for x in reg_m]
+    lanes = [*((1 << bit, 0) for bit in range(tile)), *lane]
+    return Layout.get((m_dims, n_dims), reg, lanes, [(x, 0) for x in warp_m] + [(0, x) for x in warp_n])
+
+
+def mfma_k_width(depth: int, elem_bits: int, rows: int, least: bool = False) -> int:
+    """Neighbours along K that a lane holds of an operand of v_mfma: 16 bytes where K has them for all lanes; at least what the smallest
+    instruction takes (8 bytes; one element of f32 and f64), which is also how an accumulator lies (`least`)."""
+    smallest = max(1, 64 // elem_bits) if elem_bits <= 16 else 1
+    width = smallest if least else max(smallest, 128 // elem_bits)
+    while width > smallest and width * (64 // rows) > depth:
+        width //= 2
+    return width
+
+
+def mfma_operand_a(
+    shape: Sequence[int], elem_bits: int, rows: int, warps_m: int, warps_n: int, least: bool = False
+) -> Layout:
+    """Operand A (M, K) of v_mfma rows x rows: lane l holds row l % rows, K from `mfma_k_width` times l / rows on; warps as
+    `mma_accumulator`. A sum does not ask in which order K comes, so instructions take the registers in turn, alike of both operands."""
+    tile = _log2(rows, "rows")
+    width = _log2(mfma_k_width(shape[1], elem_bits, rows, least), "width")
+    m_dims = _outer(shape[0], tile, warps_m)
+    depth = pad_dims(shape[1], "odd", width + 6 - tile)
+    warp_m, reg_m = _split_rows(m_dims[0], tile, _log2(warps_m, "warps_m"))
+    reg = [(0, 1 << bit) for bit in range(width)] + [(0, 1 << bit) for bit in range(width + 6 - tile, depth[0])]
+    lane = [(1 << bit, 0) for bit in range(tile)] + [(0, 1 << bit) for bit in range(width, width + 6 - tile)]
+    warp = [(x, 0) for x in warp_m] + [(0, 0)] * _log2(warps_n, "warps_n")
+    return Layout.get((m_dims, depth), reg + [(x, 0) for x in reg_m], lane, warp)
+
+
+def mfma_operand_b(
+    shape: Sequence[int], elem_bits: int, rows: int, warps_m: int, warps_n: int, least: bool = False
+) -> Layout:
+    """Operand B (K, N) of v_mfma rows x rows: as `mfma_operand_a` with columns for rows."""
+    tile = _log2(rows, "rows")
+    width = _log2(mfma_k_width(shape[0], elem_bits, rows, least), "width")
+    n_dims = _outer(shape[1], tile, warps_n)
+    depth = pad_dims(shape[0], "odd", width + 6 - tile)
+    warp_n, reg_n = _split_cols(n_dims[0], tile, _log2(warps_n, "warps_n"))
+    reg = [(1 << bit, 0) for bit in range(width)] + [(1 << bit, 0) for bit in range(width + 6 - tile, depth[0])]
+    lane = [(0, 1 << bit) for bit in range(tile)] + [(1 << bit, 0) for bit in range(width, width + 6 - tile)]
+    warp = [(0, 0)] * _log2(warps_m, "warps_m") + [(0, x) for x in warp_n]
+    return Layout.get((depth, n_dims), reg + [(0, x) for x in reg_n], lane, warp)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

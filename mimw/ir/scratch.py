@@ -6,7 +6,7 @@ works inside them. Inside one op the lowering synchronises by itself; before and
 
 from __future__ import annotations
 
-from mimw.ir.conversion import plan_conversion
+from mimw.ir.conversion import UNLIMITED, Plan, plan_conversion
 from mimw.ir.core import OpBase, Value
 from mimw.ir.layout import Layout, owner_mask
 from mimw.ir.ops.atomic import AtomicCasOp, AtomicRmwOp
@@ -17,13 +17,20 @@ from mimw.ir.types import DType, MemDescType, TensorType, element_of
 ALIGN = 16
 
 
+def conversion_plan(op: ConvertLayoutOp) -> Plan:
+    """How a conversion goes, within its budget."""
+    src, dst = _layout(op.src), op.type.layout
+    assert src is not None and dst is not None
+    return plan_conversion(src, dst, op.type.shape, element_bits(op.src), op.budget or UNLIMITED)
+
+
 def scratch_bytes(op: OpBase) -> int:
     """Bytes of shared memory that an op needs while it runs; 0 for most."""
     if isinstance(op, ConvertLayoutOp):
         src, dst = _layout(op.src), op.type.layout
         if src is None or dst is None:
             return 0
-        return plan_conversion(src, dst, op.type.shape, element_bits(op.src)).scratch_bytes
+        return conversion_plan(op).scratch_bytes
     if isinstance(op, ReduceOp):
         layout = _layout(op.srcs[0])
         if layout is None:

@@ -72,6 +72,7 @@ from mimw.language.cluster import (
 )
 from mimw.language.control import (
     assume,
+    condition,
     max_constancy,
     max_contiguous,
     multiple_of,
@@ -101,15 +102,22 @@ from mimw.language.core import (
     uint32,
     uint64,
 )
-from mimw.language.debug import device_assert, device_print, static_assert, static_print
+from mimw.language.debug import clock64, debug_barrier, device_assert, device_print, static_assert, static_print
 from mimw.language.descriptor import (
     allocate_tensor_descriptor,
     load_tensor_descriptor,
     make_tensor_descriptor,
+    reinterpret_tensor_descriptor,
     store_tensor_descriptor,
     tensor_descriptor,
 )
 from mimw.language.handles import async_token, buffered_tensor, mbarrier
+from mimw.language.layouts import (
+    nv_mma_shared_layout_encoding,
+    padded_shared_layout_encoding,
+    swizzled_layout,
+    swizzled_shared_layout_encoding,
+)
 from mimw.language.local import (
     local_alloc,
     local_gather,
@@ -141,11 +149,22 @@ from mimw.language.math import (
     tanh,
     trunc,
 )
-from mimw.language.memory import load, store
+from mimw.language.memory import load, prefetch, store
 from mimw.language.mma import alloc_accumulator, async_dot, async_dot_wait, dot
 from mimw.language.not_yet import find as _find
 from mimw.language.pipeline_object import pipeline
-from mimw.language.query import dtype_of, size_of
+from mimw.language.query import dtype_of, get_fp8_format_name, size_of, thread_id
+from mimw.language.random import (
+    pair_uniform_to_normal,
+    philox,
+    rand,
+    rand4x,
+    randint,
+    randint4x,
+    randn,
+    randn4x,
+    uint_to_uniform_float,
+)
 from mimw.language.reduce import (
     argmax,
     argmin,
@@ -155,10 +174,12 @@ from mimw.language.reduce import (
     max,
     min,
     reduce,
+    reduce_or,
     softmax,
     sum,
     xor_sum,
 )
+from mimw.language.sorting import flip, gather, histogram, sort, topk
 from mimw.language.storage import reuse_group, reuse_group_type, storage_alias_spec, storage_kind
 from mimw.language.task import async_task, async_task_replica_id, async_tasks
 from mimw.language.tensor import (
@@ -175,7 +196,9 @@ from mimw.language.tensor import (
     ravel,
     reshape,
     split,
+    squeeze,
     trans,
+    unsqueeze,
     view,
     zeros,
     zeros_like,
@@ -243,13 +266,16 @@ __all__ = [
     "cdiv",
     "ceil",
     "clamp",
+    "clock64",
     "cluster_barrier",
     "cluster_cta_rank",
     "cluster_size_1d",
+    "condition",
     "constexpr",
     "cos",
     "cumprod",
     "cumsum",
+    "debug_barrier",
     "device_assert",
     "device_print",
     "div_rn",
@@ -265,6 +291,7 @@ __all__ = [
     "fence",
     "fence_async_shared",
     "fence_mbarrier_init_cluster",
+    "flip",
     "float16",
     "float32",
     "float64",
@@ -275,6 +302,9 @@ __all__ = [
     "floor",
     "fma",
     "full",
+    "gather",
+    "get_fp8_format_name",
+    "histogram",
     "int1",
     "int16",
     "int32",
@@ -312,13 +342,26 @@ __all__ = [
     "named_barrier_wait",
     "next_power_of_2",
     "num_programs",
+    "nv_mma_shared_layout_encoding",
+    "padded_shared_layout_encoding",
+    "pair_uniform_to_normal",
     "permute",
+    "philox",
     "pipeline",
     "pointer_type",
+    "prefetch",
     "program_id",
+    "rand",
+    "rand4x",
+    "randint",
+    "randint4x",
+    "randn",
+    "randn4x",
     "range",
     "ravel",
     "reduce",
+    "reduce_or",
+    "reinterpret_tensor_descriptor",
     "remote_shmem_store",
     "remote_view",
     "reshape",
@@ -330,9 +373,11 @@ __all__ = [
     "sin",
     "size_of",
     "softmax",
+    "sort",
     "split",
     "sqrt",
     "sqrt_rn",
+    "squeeze",
     "static_assert",
     "static_print",
     "static_range",
@@ -343,16 +388,22 @@ __all__ = [
     "subslice",
     "sum",
     "swizzle2d",
+    "swizzled_layout",
+    "swizzled_shared_layout_encoding",
     "tanh",
     "tensor",
     "tensor_descriptor",
+    "thread_id",
+    "topk",
     "trans",
     "trunc",
     "uint16",
     "uint32",
     "uint64",
     "uint8",
+    "uint_to_uniform_float",
     "umulhi",
+    "unsqueeze",
     "view",
     "warp_spec",
     "where",

@@ -161,6 +161,7 @@ def _plain(x: Any) -> int | None:
     return int(x) if isinstance(x, int) else None
 
 
+@method
 def cdiv(x: TensorLike, div: TensorLike) -> Any:
     """(x + div - 1) // div: the number of blocks of size `div` that cover `x`. Constant for constants."""
     a, b = _plain(x), _plain(div)
@@ -195,6 +196,7 @@ def swizzle2d(
     return off_i + within % rows, within // rows
 
 
+@method
 def logical_and(x: TensorLike, y: TensorLike) -> tensor:
     """(x != 0) & (y != 0), element by element."""
     return tensor(
@@ -204,6 +206,7 @@ def logical_and(x: TensorLike, y: TensorLike) -> tensor:
     )
 
 
+@method
 def logical_or(x: TensorLike, y: TensorLike) -> tensor:
     """(x != 0) | (y != 0), element by element."""
     return tensor(

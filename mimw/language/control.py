@@ -141,3 +141,9 @@ def assume(cond: Any) -> None:
         return
     if not cond:
         fail("static-assert", "assume: the condition is False")
+
+
+def condition(arg0: Any, disable_licm: bool = False) -> Any:
+    """``while ml.condition(x, ...)``: the condition itself. The rest is accepted for Triton's sake: nothing is moved out of loops here."""
+    current_builder("condition")
+    return arg0

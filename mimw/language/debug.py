@@ -1,11 +1,12 @@
-"""Printing and assertions, at compile time and at run time."""
+"""Printing and assertions, at compile time and at run time; the clock, and the barrier of all threads."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from mimw.ir.builder import current_builder
-from mimw.ir.ops.debug import DeviceAssertOp, DevicePrintOp
+from mimw.ir.ops.barrier import CtaSyncOp
+from mimw.ir.ops.debug import ClockOp, DeviceAssertOp, DevicePrintOp
 from mimw.language import semantic
 from mimw.language.core import as_value, const_bool, const_str, explain, tensor, unwrap
 from mimw.language.semantic import fail
@@ -59,3 +60,19 @@ def device_assert(cond: Any, msg: str = "", mask: Any = None) -> None:
         shape = semantic.broadcast_shapes(semantic.operand_shape(c), semantic.operand_shape(m), "device_assert: mask")
         c, m = semantic.broadcast_to(c, shape), semantic.broadcast_to(m, shape)
     b.insert(DeviceAssertOp(c, m, text, loc=b.loc))
+
+
+def debug_barrier() -> None:
+    """All threads of the program (inside a task: of the task) meet. What the tile layer needs of that, the compiler inserts itself."""
+    b = current_builder("debug_barrier")
+    b.insert(CtaSyncOp(loc=b.loc))
+
+
+def clock64() -> tensor:
+    """A counter that goes up, int64: cycles on a GPU (``%clock64``), ticks without a unit in the simulators.
+
+    For differences that are stored or printed. Each thread reads its own (a scalar that is stored is the first thread's), so that no
+    condition may depend on it.
+    """
+    b = current_builder("clock64")
+    return tensor(b.insert(ClockOp(loc=b.loc)).result)

@@ -9,10 +9,10 @@ from typing import Any
 
 from mimw.ir.builder import current_builder
 from mimw.ir.core import Value
-from mimw.ir.ops.async_copy import BlockLoadOp, BlockStoreOp, MakeDescriptorOp
+from mimw.ir.ops.async_copy import BlockLoadOp, BlockStoreOp, MadeDescriptorOp, MakeDescriptorOp
 from mimw.ir.types import BF16, F16, F32, I1, I32, I64, U32, U64, DType, MemDescType, TensorDescType
 from mimw.language import semantic
-from mimw.language.core import const_int, const_shape, const_str, explain, is_tuple, tensor, unwrap
+from mimw.language.core import const_dtype, const_int, const_shape, const_str, explain, is_tuple, tensor, unwrap
 from mimw.language.handles import WRAPPERS, as_pointer, descriptor_type, handle, scalar_i32, traced
 from mimw.language.local import tile_for
 from mimw.language.semantic import fail
@@ -144,28 +144,30 @@ def _no_gather(name: str, instead: str) -> Any:
 
 
 class descriptor_slot(traced):
-    """Room for one descriptor: slot `index` (None: 0) of `count`."""
+    """Room for one descriptor: slot `index` (None: 0) of `count` in room number `room`."""
 
-    __slots__ = ("count", "index")
+    __slots__ = ("count", "index", "room")
 
-    def __init__(self, count: int, index: Value | None) -> None:
+    def __init__(self, count: int, index: Value | None, room: int) -> None:
         self.count = count
         self.index = index
+        self.room = room
 
 
 class descriptor_scratch(traced):
     """Room for `count` descriptors; ``scratch[i]`` picks one."""
 
-    __slots__ = ("count",)
+    __slots__ = ("count", "room")
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, room: int) -> None:
         self.count = count
+        self.room = room
 
     def __getitem__(self, index: Any) -> descriptor_slot:
         index = unwrap(index)
         if isinstance(index, int) and not 0 <= index < self.count:
             fail("bad-index", f"index {index} of room for {self.count} descriptors")
-        return descriptor_slot(self.count, scalar_i32(index, "the index of a descriptor"))
+        return descriptor_slot(self.count, scalar_i32(index, "the index of a descriptor"), self.room)
 
 
 def allocate_tensor_descriptor(num: int) -> descriptor_scratch:
@@ -173,11 +175,26 @@ def allocate_tensor_descriptor(num: int) -> descriptor_scratch:
 
     Making a descriptor overwrites the one before in its slot: as many slots are needed as descriptors are in use at once.
     """
-    current_builder("allocate_tensor_descriptor")
+    b = current_builder("allocate_tensor_descriptor")
     n = const_int(num, "allocate_tensor_descriptor: num")
     if n < 1:
         fail("bad-argument", f"allocate_tensor_descriptor: room for {n}")
-    return descriptor_scratch(n)
+    return descriptor_scratch(n, int(b.fresh("")))
+
+
+def reinterpret_tensor_descriptor(desc_ptr: descriptor_slot, block_shape: Any, dtype: DType) -> tensor_descriptor:
+    """The descriptor that `make_tensor_descriptor` has left in a slot of `allocate_tensor_descriptor`, perhaps in another task.
+
+    `block_shape` and `dtype` are those that it was made with. That it is made by then is for barriers to see to.
+    """
+    what = "reinterpret_tensor_descriptor"
+    b = current_builder(what)
+    slot = unwrap(desc_ptr)
+    if not isinstance(slot, descriptor_slot):
+        hint = "pick one of ml.allocate_tensor_descriptor, as in scratch[0]"
+        fail("bad-argument", f"{what} takes room for a descriptor, not {explain(slot)}", hint)
+    t = _block_type(const_dtype(dtype, f"{what}: dtype"), block_shape, what)
+    return tensor_descriptor(b.insert(MadeDescriptorOp(slot.index, t, slot.room, loc=b.loc)).result)
 
 
 def make_tensor_descriptor(
@@ -217,17 +234,18 @@ def make_tensor_descriptor(
     sizes = [scalar_i32(x, f"{what}: a size") for x in _items(given["shape"], rank, f"{what}: shape")]
     steps = _strides(_items(given["strides"], rank, f"{what}: strides"), t, what)
     padding = const_str(given["padding_option"] or "zero", f"{what}: padding_option", ("zero", "nan"))
-    slot, slots = _slot(desc_ptr, what)
-    op = MakeDescriptorOp(pointer, slot, [*sizes, *steps], t, padding, slots, loc=b.loc)
+    slot, slots, room = _slot(desc_ptr, what)
+    op = MakeDescriptorOp(pointer, slot, [*sizes, *steps], t, padding, slots, room=room, loc=b.loc)
     return tensor_descriptor(b.insert(op).result)
 
 
-def _slot(desc_ptr: Any, what: str) -> tuple[Value | None, int]:
+def _slot(desc_ptr: Any, what: str) -> tuple[Value | None, int, int]:
+    """Slot, how many there are, the room's number (-1: of its own)."""
     desc_ptr = unwrap(desc_ptr)
     if desc_ptr is None:
-        return None, 1
+        return None, 1, -1
     if isinstance(desc_ptr, descriptor_slot):
-        return desc_ptr.index, desc_ptr.count
+        return desc_ptr.index, desc_ptr.count, desc_ptr.room
     if isinstance(desc_ptr, descriptor_scratch):
         fail("bad-argument", f"{what}: desc_ptr is room for {desc_ptr.count} descriptors", "pick one, as in scratch[0]")
     return fail(

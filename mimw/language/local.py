@@ -41,6 +41,7 @@ from mimw.language.handles import (
     not_on_hopper,
     scalar_i32,
 )
+from mimw.language.layouts import pinned_layout
 from mimw.language.semantic import fail
 from mimw.language.storage import storage_alias_spec, storage_for, storage_kind
 
@@ -51,7 +52,8 @@ def local_alloc(
     """A ring of `num` buffers of `shape` and `dtype` in shared memory; ``buf[i]`` picks one. Stands outside of tasks.
 
     What is in it before the first store is undefined. `reuse` has it share memory: with the members of a `storage_alias_spec`, or with
-    another buffer, upon which it then lies. `storage` other than shared memory and `layout` are not there yet.
+    another buffer, upon which it then lies. `layout` (``nv_mma_shared_layout_encoding.make_default(shape, dtype)`` and its kin) says how a buffer
+    lies; left away, the compiler picks that from the uses. `storage` other than shared memory is not there yet.
     """
     b = current_builder("local_alloc")
     sizes, d = const_shape(shape, "local_alloc"), const_dtype(dtype, "local_alloc: dtype")
@@ -70,16 +72,13 @@ def local_alloc(
             f"local_alloc in {kind.value}",
             "buffers stand in shared memory; accumulators in registers (ml.alloc_accumulator)",
         )
-    if unwrap(layout) is not None:
-        fail(
-            "not-yet",
-            "local_alloc: layout= is not there yet",
-            "leave it away: the compiler picks the layout from the uses",
-        )
-    t = MemDescType((n, *sizes), d)
+    pin = pinned_layout(layout, sizes, d, "local_alloc: layout")
+    t = MemDescType((n, *sizes), d, "shared", pin)
     shared = storage_for(unwrap(reuse), t, "local_alloc: reuse")
     member = len(members_of(shared)) if shared is not None else 0
-    buffer = buffered_tensor(b.insert(LocalAllocOp(None, t, member=member, storage=shared, loc=b.loc)).result)
+    buffer = buffered_tensor(
+        b.insert(LocalAllocOp(None, t, member=member, pinned=pin is not None, storage=shared, loc=b.loc)).result
+    )
     spec = unwrap(reuse)
     if isinstance(spec, storage_alias_spec):
         spec.members.append(buffer)

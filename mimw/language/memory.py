@@ -1,4 +1,4 @@
-"""Global memory: `load` and `store` through pointers and tiles of pointers."""
+"""Global memory: `load`, `store` and `prefetch` through pointers and tiles of pointers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 from mimw.ir.builder import current_builder
 from mimw.ir.core import Value
-from mimw.ir.ops.memory import LoadOp, StoreOp
-from mimw.ir.types import I1, PointerType, shape_of
+from mimw.ir.ops.async_copy import PrefetchDescriptorOp
+from mimw.ir.ops.memory import LoadOp, PrefetchOp, StoreOp
+from mimw.ir.types import I1, PointerType, TensorDescType, shape_of
 from mimw.language import semantic
 from mimw.language.core import TensorLike, as_value, const_bool, const_str, explain, method, operand, tensor
 from mimw.language.semantic import fail
@@ -129,3 +130,27 @@ def store(
         m = semantic.broadcast_to(m, shape)
     eviction = const_str(eviction_policy or "", "store: eviction_policy", _EVICTION)
     b.insert(StoreOp(p, v, m, _cache(cache_modifier, _CACHE_STORE, "store"), eviction, loc=b.loc))
+
+
+def prefetch(pointer: tensor, level: str = "L2", mask: TensorLike | None = None, tensormap: bool = False) -> None:
+    """Bring what `pointer` (a pointer, or a tile of pointers) names into the cache `level`, "L1" or "L2", where `mask` is true.
+
+    With ``tensormap=True`` the first argument is a tensor descriptor, and the descriptor itself comes near (those of arguments do so at the
+    kernel's start). `async_descriptor_prefetch_tensor` brings a block of the tensor.
+    """
+    b = current_builder("prefetch")
+    if const_bool(tensormap, "prefetch: tensormap"):
+        if not isinstance(pointer, tensor) or not isinstance(pointer.value.type, TensorDescType):  # pyright: ignore[reportUnnecessaryIsInstance]
+            fail("not-a-descriptor", f"prefetch: tensormap=True takes a tensor descriptor, not {explain(pointer)}")
+        b.insert(PrefetchDescriptorOp(pointer.value, loc=b.loc))
+        return
+    where = const_str(level, "prefetch: level", ("L1", "L2"))
+    if isinstance(pointer, tensor) and isinstance(pointer.value.type, TensorDescType):  # pyright: ignore[reportUnnecessaryIsInstance]
+        hint = "tensormap=True brings the descriptor, ml.async_descriptor_prefetch_tensor a block of the tensor"
+        fail("not-a-pointer", "prefetch takes a pointer or a tile of pointers, not a tensor descriptor", hint)
+    p, _ = _pointer(pointer, "prefetch")
+    m = _mask(mask, p, "prefetch")
+    if m is not None:
+        shape = semantic.broadcast_shapes(shape_of(p.type), shape_of(m.type), "prefetch: mask")
+        p, m = semantic.broadcast_to(p, shape), semantic.broadcast_to(m, shape)
+    b.insert(PrefetchOp(p, m, where, loc=b.loc))

@@ -7,6 +7,7 @@ from typing import Any
 from mimw.ir.builder import current_builder
 from mimw.ir.core import Block, Value
 from mimw.ir.ops.mma import AsyncDotOp, AsyncDotWaitOp, DotOp
+from mimw.ir.ops.tensor import CatOp, ExpandDimsOp, ExtractSliceOp, ReshapeOp
 from mimw.ir.types import BF16, F16, F32, F64, I8, I32, U8, DType, MemDescType, TensorType, shape_of
 from mimw.language import semantic
 from mimw.language.core import (
@@ -36,7 +37,8 @@ def dot(
     max_num_imprecise_acc: int | None = None,
     out_dtype: DType = F32,
 ) -> tensor:
-    """`input` [M, K] @ `other` [K, N] (+ `acc` [M, N]): [M, N] of `out_dtype`, or of `acc`'s type.
+    """`input` [M, K] @ `other` [K, N] (+ `acc` [M, N]): [M, N] of `out_dtype`, or of `acc`'s type. With three dimensions a product for each index
+    of the first, one after the other.
 
     Operands: one of f16, bf16, f32, f64; fp8 in any mix; int8 or uint8, which give int32. `out_dtype` is float32, or
     float16 for f16 operands; f64 operands give f64. `input_precision` is for f32: "tf32" (default) or "ieee";
@@ -46,18 +48,17 @@ def dot(
     b = current_builder("dot")
     x, y = as_tile(input, "dot"), as_tile(other, "dot")
     s, t = shape_of(x.type), shape_of(y.type)
-    if len(s) != 2 or len(t) != 2:
-        fail(
-            "not-yet" if len(s) == len(t) == 3 else "rank",
-            f"dot takes two-dimensional tiles, not {x.type} and {y.type}",
-        )
-    if s[1] != t[0]:
-        fail("shape-mismatch", f"dot: K is {s[1]} in {x.type} and {t[0]} in {y.type}")
+    if len(s) != len(t) or len(s) not in (2, 3):
+        fail("rank", f"dot takes two tiles of two dimensions (or three, for a batch), not {x.type} and {y.type}")
+    if s[-1] != t[-2]:
+        fail("shape-mismatch", f"dot: K is {s[-1]} in {x.type} and {t[-2]} in {y.type}")
+    if len(s) == 3 and s[0] != t[0]:
+        fail("shape-mismatch", f"dot: a batch of {s[0]} in {x.type} and of {t[0]} in {y.type}")
     result = _result_dtype(
         semantic.dtype_of(x, "dot"), semantic.dtype_of(y, "dot"), const_dtype(out_dtype, "dot: out_dtype"), acc
     )
     precision = _precision(input_precision, allow_tf32)
-    shape = (s[0], t[1])
+    shape = (*s[:-1], t[-1])
     if acc is None:
         c = b.constant(0, TensorType(shape, result))
     else:
@@ -69,7 +70,28 @@ def dot(
     )
     if imprecise < 0:
         fail("bad-argument", "dot: max_num_imprecise_acc is negative")
+    if len(s) == 3:
+        return _batched(x, y, c, precision, imprecise)
     return tensor(b.insert(DotOp(x, y, c, precision, imprecise, loc=b.loc)).result)
+
+
+def _batched(x: Value, y: Value, c: Value, precision: str, imprecise: int) -> tensor:
+    """A product for each index of the first dimension, put together again."""
+    b = current_builder("dot")
+
+    def part(v: Value, i: int) -> Value:
+        shape = shape_of(v.type)[1:]
+        cut = b.insert(ExtractSliceOp(v, (i, 0, 0), (1, *shape), loc=b.loc)).result
+        return b.insert(ReshapeOp(cut, shape, loc=b.loc)).result
+
+    done: list[Value] = []
+    for i in range(shape_of(x.type)[0]):
+        product = b.insert(DotOp(part(x, i), part(y, i), part(c, i), precision, imprecise, loc=b.loc)).result
+        done.append(b.insert(ExpandDimsOp(product, 0, loc=b.loc)).result)
+    while len(done) > 1:  # neighbours first: halves of equal size need not move
+        pairs = [b.insert(CatOp(p, q, loc=b.loc)).result for p, q in zip(done[::2], done[1::2], strict=False)]
+        done = [*pairs, *done[len(pairs) * 2 :]]
+    return tensor(done[0])
 
 
 def _operand(x: Any, what: str, tile: bool) -> Value:
@@ -135,9 +157,11 @@ def async_dot(
 def _no_blackwell(pred: Any, barriers: Any, two_ctas: Any) -> None:
     pred, barriers = unwrap(pred), unwrap(barriers)
     if pred is not None and pred is not True:
-        fail("not-yet", "async_dot: pred= is not there yet", "put the product under if, or use use_acc=")
+        text = "async_dot: pred= is not there yet: it belongs to Blackwell's product of one thread, all warps of the group issue Hopper's"
+        fail("not-yet", text, "put the product under if, or use use_acc=")
     if barriers is not None and not (is_tuple(barriers) and not barriers):
-        fail("not-yet", "async_dot: mBarriers= is not there yet", "ml.async_dot_wait, then ml.barrier_arrive")
+        text = "async_dot: mBarriers= is not there yet: Hopper's products tell no barrier that they are done (Blackwell's do)"
+        fail("not-yet", text, "ml.async_dot_wait, then ml.barrier_arrive")
     if const_bool(two_ctas, "async_dot: two_ctas"):
         fail("not-yet", "async_dot: two_ctas=True is not there yet", "it belongs to Blackwell's CTA pairs")
 

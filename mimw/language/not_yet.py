@@ -8,14 +8,14 @@ from mimw.ir.builder import current_builder
 from mimw.language.semantic import fail
 
 _TRITON = (
-    "dot_scaled make_block_ptr advance gather histogram sort topk flip rand randn randint rand4x randint4x "
-    "inline_asm_elementwise map_elementwise debug_barrier squeeze unsqueeze float8e4b15 float8e4b8 float8e5b16 "
-    "condition parallel_range"
+    "dot_scaled make_block_ptr advance "
+    "inline_asm_elementwise map_elementwise float8e4b15 float8e4b8 float8e5b16 "
+    "parallel_range"
 )
 _TLX = (
-    "tmem_copy reinterpret_tensor_descriptor update_tensor_descriptor async_dot_scaled "
-    "tcgen05_commit clc_create_context clc_producer clc_consumer thread_id clock64 warp_pipeline_stage release_layout "
-    "require_layout dump_layout prefetch warp_any warp_redux num_warps vote_ballot_sync stoch_round"
+    "tmem_copy update_tensor_descriptor async_dot_scaled tcgen05_commit clc_create_context clc_producer "
+    "clc_consumer warp_pipeline_stage release_layout require_layout dump_layout assert_same_layout shared_linear_layout_encoding "
+    "tensor_memory_layout_encoding warp_any warp_redux num_warps vote_ballot_sync stoch_round"
 )
 
 FEATURES: dict[str, str] = dict.fromkeys((_TRITON + " " + _TLX).split(), "it is")

@@ -169,6 +169,15 @@ def xor_sum(input: tensor, axis: int | None = None, keep_dims: bool = False) -> 
     return _reduce([v], axis, _elementwise("arith.xor"), const_bool(keep_dims, "xor_sum: keep_dims"), "xor_sum")[0]
 
 
+@method
+def reduce_or(input: tensor, axis: int | None = None, keep_dims: bool = False) -> tensor:
+    """The bitwise or of all elements along `axis` (integers; of bools the truth as int1)."""
+    v, d = _number_tile(input, "reduce_or")
+    if d.is_floating():
+        fail("type-mismatch", f"reduce_or takes integers, not {v.type}")
+    return _reduce([v], axis, _elementwise("arith.or"), const_bool(keep_dims, "reduce_or: keep_dims"), "reduce_or")[0]
+
+
 def _widened(v: Value, d: DType) -> Value:
     """Extrema of types below 32 bits are computed and given in 32 bits, as in Triton."""
     if d.is_floating():

@@ -256,3 +256,21 @@ def interleave(a: TensorLike, b: TensorLike) -> tensor:
     if len(shape) == 1:
         return c
     return reshape(c, (*shape[:-2], 2 * shape[-2]))
+
+
+@method
+def unsqueeze(x: tensor, dim: int) -> tensor:
+    """Insert a dimension of size 1 before `dim`: `expand_dims` of one axis."""
+    return expand_dims(x, const_int(dim, "unsqueeze: dim"))
+
+
+@method
+def squeeze(x: tensor, dim: int) -> tensor:
+    """Remove dimension `dim`, whose size is 1."""
+    shape = shape_of(as_tile(x, "squeeze").type)
+    axis = const_axis(dim, len(shape), "squeeze")
+    if shape[axis] != 1:
+        fail("bad-shape", f"squeeze: dimension {axis} has {shape[axis]} elements, not 1")
+    if len(shape) == 1:
+        return _only_element(as_tile(x, "squeeze"))
+    return reshape(x, (*shape[:axis], *shape[axis + 1 :]))

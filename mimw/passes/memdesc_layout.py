@@ -18,16 +18,25 @@ from typing import NoReturn
 
 from mimw.diagnostics import CompilationError, Note
 from mimw.ir.core import Function, Module, OpBase, Value
-from mimw.ir.ops.async_copy import BulkLoadOp, BulkStoreOp, MakeDescriptorOp, TmaLoadOp, TmaStoreOp
+from mimw.ir.ops.async_copy import BulkLoadOp, BulkStoreOp, MadeDescriptorOp, MakeDescriptorOp, TmaLoadOp, TmaStoreOp
 from mimw.ir.ops.cluster import AsyncRemoteCopyOp
 from mimw.ir.ops.control import IfOp, InlinedOp
-from mimw.ir.ops.memory import LocalAllocOp, LocalGatherOp, LocalReinterpretOp, LocalScatterOp, LocalSliceOp, StorageOp
+from mimw.ir.ops.memory import (
+    LocalAllocOp,
+    LocalCountOp,
+    LocalGatherOp,
+    LocalReinterpretOp,
+    LocalScatterOp,
+    LocalSliceOp,
+    StorageOp,
+)
 from mimw.ir.ops.mma import AsyncDotOp
 from mimw.ir.shared_layout import SharedLayout
 from mimw.ir.tma import box_plan
 from mimw.ir.types import MemDescType, TensorDescType
 from mimw.passes.folding import constant_of
 from mimw.passes.memdesc_flow import Dims, Flow, Home, same_bits
+from mimw.passes.memdesc_pins import Wish, check_pin, pin_conflict
 from mimw.target import Target
 
 NAME = "memdesc-layout"
@@ -44,18 +53,6 @@ def run(module: Module, target: Target) -> None:
     _branch_types(fn)
 
 
-class _Wish:
-    """What one op wants of a home's layout: `fast` the dimension that must be contiguous (0: any), `row` bytes of a copied row."""
-
-    __slots__ = ("fast", "op", "order", "row")
-
-    def __init__(self, op: OpBase, fast: int = 0, row: int = 0, order: Dims = ()) -> None:
-        self.op = op
-        self.fast = fast
-        self.row = row
-        self.order = order
-
-
 class _Choice:
     """The layout of one home."""
 
@@ -66,9 +63,9 @@ class _Choice:
         self.home = home
         self.t = t
         self.size = t.dtype.itemsize
-        self.dots: list[_Wish] = []
-        self.copies: list[_Wish] = []
-        self.plain: list[_Wish] = []
+        self.dots: list[Wish] = []
+        self.copies: list[Wish] = []
+        self.plain: list[Wish] = []
         self.even = False  # threads index it at run time: plain rows are better
         self.padded: dict[int, int] = {}  # dimension -> multiple of the instruction
         self.slot: Dims = ()
@@ -76,7 +73,9 @@ class _Choice:
 
     def run(self) -> None:
         """Look at the uses, decide, write it down."""
-        if all(_layout(v) is not None for v in self.home.members) or isinstance(self.home.root.defining_op, StorageOp):
+        pin = self._pin()
+        made = all(_layout(v) is not None for v in self.home.members) and pin is None
+        if made or isinstance(self.home.root.defining_op, StorageOp):
             return
         for op, v, dims in self.flow.uses(self.home):
             if not isinstance(op, LocalAllocOp):  # which lies upon it
@@ -85,11 +84,13 @@ class _Choice:
             self._views(v)
         if not self.slot:
             return  # nobody touches it
-        pinned = next((x for x in map(_layout, self.home.members) if x is not None), None)
-        layout = pinned or self._layout()
+        found = next((x for x in map(_layout, self.home.members) if x is not None), None)
+        if pin is not None and found is not None:
+            check_pin(pin, found, self.slot, self.size, self.dots, self.plain)
+        layout = found or self._layout()
         if layout is None:
             return
-        self._check(layout)
+        self._check(layout, pin)
         for v, dims in self.home.members.items():
             _set_layout(v, _permuted(layout, self.slot, dims))
 
@@ -98,20 +99,21 @@ class _Choice:
     def _use(self, op: OpBase, v: Value, dims: Dims) -> None:
         shape = _memory(v).shape
         if isinstance(op, LocalReinterpretOp):
-            self.plain.append(_Wish(op))
+            self.plain.append(Wish(op))
             self._touch(op, dims)
             return
         self._touch(op, dims)
         if isinstance(op, AsyncDotOp):
             for k, other, operand, multiple in ((1, 0, op.a, 64), (0, 1, op.b, 8)):
                 if operand is v:
-                    self.dots.append(_Wish(op, 0 if self.t.dtype.bits == 16 else dims[k]))
+                    self.dots.append(Wish(op, 0 if self.t.dtype.bits == 16 else dims[k]))
+                    self.dots[-1].multiples[dims[other]] = multiple
                     self.padded[dims[other]] = max(multiple, self.padded.get(dims[other], 1))
         elif isinstance(op, (TmaLoadOp, TmaStoreOp)):
-            self.copies.append(_Wish(op, dims[-1], shape[-1] * self.size, dims[::-1]))
+            self.copies.append(Wish(op, dims[-1], shape[-1] * self.size, dims[::-1]))
         elif isinstance(op, (BulkLoadOp, BulkStoreOp)):
-            self.plain.append(_Wish(op))
-        elif isinstance(op, (LocalGatherOp, LocalScatterOp, AsyncRemoteCopyOp)):
+            self.plain.append(Wish(op))
+        elif isinstance(op, (LocalGatherOp, LocalScatterOp, LocalCountOp, AsyncRemoteCopyOp)):
             self.even = True
 
     def _touch(self, op: OpBase, dims: Dims) -> None:
@@ -135,7 +137,7 @@ class _Choice:
     def _views(self, v: Value) -> None:
         op = v.defining_op
         if isinstance(op, LocalReinterpretOp) and not same_bits(op):
-            self.plain.append(_Wish(op))
+            self.plain.append(Wish(op))
             if not self.slot:
                 self.slot, self.first = self.flow.dims(v), op
         elif isinstance(op, LocalSliceOp) and any(constant_of(o) is None for o in op.offsets):
@@ -164,9 +166,9 @@ class _Choice:
             return self._block(shape)
         return self._by_threads(shape)
 
-    def _fast(self, wishes: list[_Wish]) -> int:
+    def _fast(self, wishes: list[Wish]) -> int:
         """The contiguous dimension that all want; 0 when nobody cares."""
-        chosen: _Wish | None = None
+        chosen: Wish | None = None
         for wish in wishes:
             if not wish.fast:
                 continue
@@ -228,19 +230,26 @@ class _Choice:
                     return SharedLayout.swizzled(shape, None, self.size, span)
         return SharedLayout.padded(shape, None, max(1, 16 // self.size))
 
-    def _check(self, layout: SharedLayout) -> None:
+    def _pin(self) -> LocalAllocOp | None:
+        """The buffer of this home whose layout the user chose."""
+        makers = (v.defining_op for v in self.home.members)
+        return next((op for op in makers if isinstance(op, LocalAllocOp) and op.pinned), None)
+
+    def _check(self, layout: SharedLayout, pin: LocalAllocOp | None = None) -> None:
         """What TMA copies must consist of boxes."""
         for op, v, dims in self.flow.uses(self.home):
             if isinstance(op, (TmaLoadOp, TmaStoreOp)):
                 try:
                     box_plan(_permuted(layout, self.slot, dims), _memory(v).shape, self.size)
                 except ValueError as error:
+                    if pin is not None:
+                        raise pin_conflict(pin, op, f"it copies boxes: {error}") from error
                     raise CompilationError("tma-block", str(error), op.loc, notes=self._others(op)) from error
 
     def _others(self, op: OpBase) -> list[Note]:
         return [Note("the buffer is used here, too", w.op.loc) for w in (*self.dots, *self.plain) if w.op is not op][:2]
 
-    def _conflict(self, a: _Wish, what_a: str, b: _Wish, what_b: str, hint: str | None = None) -> NoReturn:
+    def _conflict(self, a: Wish, what_a: str, b: Wish, what_b: str, hint: str | None = None) -> NoReturn:
         raise CompilationError(
             "layout-conflict",
             f"no layout of the buffer serves all its uses: {a.op.name} {what_a}",
@@ -274,12 +283,12 @@ def block_layout(shape: Dims, size: int, order: Dims | None = None, row: int = 0
 def _descriptors(fn: Function) -> None:
     """One layout a descriptor: its copies must all cut it into the same boxes."""
     flow = Flow(fn, TensorDescType)
-    for home in flow.homes:
-        t = home.root.type
+    for homes in _rooms(flow.homes):
+        t = homes[0].root.type
         assert isinstance(t, TensorDescType)
         layout: SharedLayout | None = None
         first: OpBase | None = None
-        for op, _, _ in flow.uses(home):
+        for op, _, _ in (use for home in homes for use in flow.uses(home)):
             if not isinstance(op, (TmaLoadOp, TmaStoreOp)):
                 continue
             lies = _layout(op.dst if isinstance(op, TmaLoadOp) else op.src)
@@ -294,10 +303,30 @@ def _descriptors(fn: Function) -> None:
                     hint="pass a second descriptor of the same tensor",
                 )
         layout = layout or block_layout(t.block_shape, t.dtype.itemsize)
-        for v in home.members:
+        for v in (v for home in homes for v in home.members):
             _set_layout(v, layout)
     for argument, v in zip(fn.arguments, fn.block.args, strict=True):
         argument.type = v.type
+
+
+def _rooms(homes: list[Home]) -> list[list[Home]]:
+    """The homes whose descriptors are written and read in one room, together: they are the same."""
+    groups: dict[object, list[Home]] = {}
+    for home in homes:
+        op = home.root.defining_op
+        room = op.room if isinstance(op, (MakeDescriptorOp, MadeDescriptorOp)) else -1
+        group = groups.setdefault(room if room >= 0 else home, [])
+        if group and group[0].root.type != home.root.type:
+            assert op is not None
+            other = group[0].root.defining_op
+            raise CompilationError(
+                "shape-mismatch",
+                f"a descriptor of {home.root.type} here is one of {group[0].root.type} elsewhere in its room",
+                op.loc,
+                notes=[Note("the other one", other.loc)] if other is not None else [],
+            )
+        group.append(home)
+    return list(groups.values())
 
 
 def _boxes(layout: SharedLayout | None, t: TensorDescType) -> tuple[Dims, int]:
@@ -339,7 +368,11 @@ def _set_layout(v: Value, layout: SharedLayout) -> None:
     elif isinstance(t, TensorDescType):
         v.type = TensorDescType(t.block_shape, t.dtype, layout)
     op = v.defining_op
-    if op is not None and "type" in op.attrs and (isinstance(v.type, MemDescType) or isinstance(op, MakeDescriptorOp)):
+    if (
+        op is not None
+        and "type" in op.attrs
+        and (isinstance(v.type, MemDescType) or isinstance(op, (MakeDescriptorOp, MadeDescriptorOp)))
+    ):
         op.attrs["type"] = v.type
 
 

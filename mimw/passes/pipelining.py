@@ -7,6 +7,8 @@ and the carried values in it, run `distance` trips early, guarded by the trip's 
 With wgmma one product stays in flight over the back edge, so that the tensor core works while the next copies are started; a slot is then free one
 trip later and the distance is num_stages - 2, else num_stages - 1.
 
+Where copies go through registers (CDNA) there are two slots, and the loads of the next trip stand in front of the product, its stores behind.
+
 Order in a trip: wait for the own copy; (barrier, by sync_insertion); start the copy ahead; multiply. A loop that cannot be pipelined gets a remark that
 says why; `inspect` shows it.
 """
@@ -33,7 +35,7 @@ NAME = "pipelining"
 
 def run(module: Module, target: Target) -> None:
     """Pipeline every innermost loop that feeds a product from memory."""
-    if not target.has("cp_async") or partition_of(module.function) is not None:
+    if not (target.has("cp_async") or target.has("mfma")) or partition_of(module.function) is not None:
         return  # a kernel with tasks says itself what runs ahead of what
     loops = [op for op in module.function.walk() if isinstance(op, ForOp)]
     facts: Facts | None = None
@@ -45,8 +47,10 @@ def run(module: Module, target: Target) -> None:
             module.remark("pipeline", loop.loc, "not pipelined: num_stages is 1")
             continue
         facts = facts or compute(module.function)
+        if not target.has("cp_async"):
+            stages = 2  # copies go through registers, which hold those of one trip
         plan = _Plan(loop, stages, facts)
-        why = plan.obstacle()
+        why = plan.obstacle() or ("" if target.has("cp_async") else plan.too_large(target.max_shared_bytes))
         if why:
             module.remark("pipeline", loop.loc, f"not pipelined: {why}")
             continue
@@ -96,6 +100,11 @@ class _Plan:
         if self.distance < 1:
             self.in_flight, self.distance = False, self.stages - 1
         return ""
+
+    def too_large(self, most: int) -> str:
+        """Why the rings do not fit into shared memory of `most` bytes; empty when they do."""
+        needed = self.stages * sum(_bytes(alloc) for _, alloc in self.copies)
+        return f"{self.stages} slots take {needed} bytes of shared memory, there are {most}" if needed > most else ""
 
     def _consider(self, alloc: LocalAllocOp) -> None:
         """Take a load that goes straight into a buffer, when its addresses can be known ahead."""
@@ -321,6 +330,13 @@ class _Plan:
 def _leaves(op: OpBase) -> bool:
     """Whether a branch holds a break, continue or return that leaves the loop's body."""
     return any(inner.spec.name in ("control.break", "control.continue", "control.return") for inner in op.walk())
+
+
+def _bytes(alloc: LocalAllocOp) -> int:
+    """Bytes of a buffer."""
+    layout = alloc.type.layout
+    assert layout is not None
+    return layout.size * alloc.type.dtype.itemsize
 
 
 def _is_zero(v: Value) -> bool:

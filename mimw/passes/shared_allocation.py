@@ -21,6 +21,7 @@ from mimw.ir.ops.barrier import BarrierAllocOp
 from mimw.ir.ops.control import ForOp, WhileOp
 from mimw.ir.ops.memory import LocalAllocOp, StorageOp, members_of
 from mimw.ir.ops.mma import AsyncDotOp, AsyncDotWaitOp
+from mimw.ir.ops.tensor import ConvertLayoutOp
 from mimw.ir.scratch import DESCRIPTOR_BYTES, scratch_bytes
 from mimw.ir.types import MemDescType
 from mimw.passes.tasks import TaskMap
@@ -49,6 +50,9 @@ def run(module: Module, target: Target) -> None:
     fn = module.function
     pieces, fork = _collect(fn)
     total = _place(pieces, fork)
+    if total > target.max_shared_bytes and _limit_conversions(pieces, target.max_shared_bytes):
+        pieces, fork = _collect(fn)
+        total = _place(pieces, fork)
     for p in pieces:
         if isinstance(p.op, (LocalAllocOp, StorageOp)):
             for member in members_of(p.op.result):
@@ -150,6 +154,15 @@ def _collect(fn: Function) -> tuple[list[_Piece], int]:
             if size:
                 pieces.append(_Piece(op, size, 16, at, ends[op], task))
     return pieces, fork
+
+
+def _limit_conversions(pieces: list[_Piece], most: int) -> bool:
+    """Let large conversions go in rounds through a quarter of the memory (a power of two); says whether there are any."""
+    budget = 1 << (most // 4).bit_length() - 1
+    large = [p.op for p in pieces if isinstance(p.op, ConvertLayoutOp) and p.size > budget]
+    for op in large:
+        op.attrs["budget"] = budget
+    return bool(large)
 
 
 def _users(buffer: Value) -> list[OpBase]:

@@ -6,6 +6,7 @@
   exist for 16-bit types only; for others the store into the buffer transposes.
 - **mma.sync**: operands that come from memory go through a buffer and `memory.local_load`, so that ldmatrix applies; others stay tiles and inference
   converts them. fp8 without fp8 instructions is cast to f16, which is exact.
+- **v_mfma** (CDNA): as mma.sync; f32 is multiplied in f32 ("ieee") or rounded to tf32 before. Accumulators are f32, i32 or f64.
 - **fma**: f32 with precision "ieee" and whatever has no instruction: `mma.dot` on two memdescs.
 
 **Padding.** A buffer's type keeps the logical shape; its `SharedLayout` covers the instruction's multiples (`layout.shape_padded`). For wgmma only rows of M
@@ -101,6 +102,15 @@ def _mma_types(a: DType, b: DType, acc: DType, precision: str) -> bool:
     return _wgmma_types(a, b, acc, precision)
 
 
+def _mfma_types(a: DType, b: DType, acc: DType) -> bool:
+    """Integers are signed in v_mfma; a sum in f16 is made in f32."""
+    if a.bits == 8 and a.kind != "float":
+        return a.kind == "int" and b.kind == "int" and b.bits == 8 and acc is I32
+    if a.bits >= 32:
+        return a is b and a.kind == "float" and acc is a
+    return _wgmma_types(a, b, acc, "")
+
+
 class _Stager:
     """One run: remembers the buffers it made, so that a tile used by two products is staged once."""
 
@@ -128,6 +138,9 @@ class _Stager:
         if self.target.has("mma_sync") and _mma_types(a, b, acc, dot.precision):
             self._mma_sync(dot)
             return f"mma.sync: {obstacle}"
+        if self.target.has("mfma") and _mfma_types(a, b, acc):
+            self._mma_sync(dot)
+            return "v_mfma"
         self._fma(dot)
         return f"fma: no matrix instruction for {a} x {b} -> {acc} ({dot.precision})"
 
@@ -136,6 +149,8 @@ class _Stager:
         _, b = _tile(dot.b)
         if not (_is_fp8(a) and _is_fp8(b)):
             return False
+        if self.target.has("mfma"):
+            return self.target.has("fp8_ocp")
         return self.target.has("fp8_mma_sync") or not wgmma_obstacle(dot, self.target, self.num_warps)
 
     # ------------------------------------------------------------------------------------------------------------- wgmma
@@ -143,7 +158,7 @@ class _Stager:
     def _wgmma(self, dot: DotOp) -> str:
         (m, k), a = _tile(dot.a)
         n = _tile(dot.b)[0][1]
-        in_registers = _from_product(dot.a)
+        in_registers = from_product(dot.a)
         left = dot.a if in_registers else self._buffer(dot, dot.a, 1, (_up(m, 64), k), a.bits == 16)
         right = self._buffer(dot, dot.b, 0, (k, _up(n, 8)), a.bits == 16)
         block = _block(dot)
@@ -220,7 +235,12 @@ class _Stager:
             if _load_behind(base) is None:
                 continue
             shape, dtype = _tile(base)
-            layout = _for_ldmatrix(shape, self._fast_dim(base), dtype.itemsize)
+            fast = self._fast_dim(base)
+            if self.target.has("mfma") and (
+                dtype.bits == 8 or (dtype.bits == 16 and not self.target.has("ds_read_tr"))
+            ):
+                fast = i if turned else 1 - i  # lanes read along K: the store turns the tile, where it has to
+            layout = _for_ldmatrix(shape, fast, dtype.itemsize)
             buffer = self._alloc(base, layout, turned, operand, dot)
             load = LocalLoadOp(buffer, loc=dot.loc)
             _block(dot).insert_before(dot, load)
@@ -320,7 +340,7 @@ def _is_constant(v: Value) -> bool:
     return op is not None and op.name in ("arith.constant", "tensor.splat")
 
 
-def _from_product(v: Value) -> bool:
+def from_product(v: Value) -> bool:
     """Whether a tile is computed from the accumulator of another product by elementwise ops: then it lies well for operand A."""
     todo, seen = [v], {v}
     while todo:
@@ -329,7 +349,7 @@ def _from_product(v: Value) -> bool:
             continue
         if op.name in ("mma.dot", "mma.async_dot_wait"):
             return True
-        if op.spec.layout == "elementwise":
+        if op.spec.layout == "elementwise" or op.name == "tensor.convert_layout":
             for w in op.operands:
                 if isinstance(w.type, TensorType) and w not in seen:
                     seen.add(w)

@@ -35,7 +35,7 @@ from mimw.ir.ops.barrier import (
 )
 from mimw.ir.ops.cluster import ClusterSyncOp, RemoteStoreOp
 from mimw.ir.ops.control import BreakOp, ContinueOp, ForOp, IfOp, InlinedOp, ReturnOp, WhileOp
-from mimw.ir.ops.memory import LocalAllocOp, LocalGatherOp, LocalLoadOp, LocalScatterOp, LocalStoreOp
+from mimw.ir.ops.memory import LocalAllocOp, LocalCountOp, LocalGatherOp, LocalLoadOp, LocalScatterOp, LocalStoreOp
 from mimw.ir.ops.mma import AsyncDotOp, AsyncDotWaitOp, DotOp
 from mimw.ir.ops.task import PartitionOp
 from mimw.ir.scratch import scratch_bytes
@@ -282,7 +282,7 @@ class _Walker:
             return [], at(op.result) if op.src is not None else []
         if isinstance(op, (LocalLoadOp, LocalGatherOp)):
             return at(op.src), []
-        if isinstance(op, (LocalStoreOp, AsyncLoadOp, LocalScatterOp, RemoteStoreOp)):
+        if isinstance(op, (LocalStoreOp, AsyncLoadOp, LocalScatterOp, LocalCountOp, RemoteStoreOp)):
             return [], at(op.dst)
         if isinstance(op, (DotOp, AsyncDotOp)):
             return [s for v in (op.a, op.b) if isinstance(v.type, MemDescType) for s in at(v)], []

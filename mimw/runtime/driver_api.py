@@ -470,6 +470,41 @@ def wait_for_stream(device: int, waiter: int, producer: int) -> None:
             driver.cuEventDestroy(event)
 
 
+def allocate(size: int) -> Any:
+    """The address of `size` bytes of the current device's memory."""
+    return call("cuMemAlloc", size)
+
+
+def free(address: Any) -> None:
+    """Give memory of `allocate` back."""
+    call("cuMemFree", address)
+
+
+def clear(address: Any, size: int, stream: Any) -> None:
+    """Have a stream (of `stream_handle`) overwrite `size` bytes, a multiple of 4, with zeros."""
+    call("cuMemsetD32Async", address, 0, size // 4, stream)
+
+
+def create_event() -> Any:
+    """An event that keeps its time; to be destroyed by `destroy_event`."""
+    return call("cuEventCreate", 0)
+
+
+def record_event(event: Any, stream: Any) -> None:
+    """The event happens when the stream has done what is on it now."""
+    call("cuEventRecord", event, stream)
+
+
+def milliseconds_between(start: Any, end: Any) -> float:
+    """The time between two events that have happened."""
+    return call("cuEventElapsedTime", start, end)
+
+
+def destroy_event(event: Any) -> None:
+    """Give an event back."""
+    call("cuEventDestroy", event)
+
+
 def synchronize(device: int, stream: int | None = None) -> None:
     """Wait for a stream, or for all work on the device; `DriverError` also for faults of earlier launches."""
     driver = _driver()

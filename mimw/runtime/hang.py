@@ -1,43 +1,30 @@
-# pyright: basic
 """Kernels whose waits give up: what they report, and the error made of it.
 
-Owns: `KernelHang`, the memory that such a kernel writes its records to, waiting for its end. A kernel is built so when `hang_timeout` is asked
-for (`parse_timeout`); its metadata then has ``extra["hang"]``, the table that says what sites and barriers the numbers in records mean, and
-ends in two hidden parameters:
+Owns: `KernelHang` and its records; `hang_watch` launches such kernels. A kernel is built so when `hang_timeout` is asked for (`parse_timeout`); its
+metadata then has ``extra["hang"]``, the table that says what sites and barriers the numbers in records mean, and ends in two hidden parameters:
 
 * ``hang_records``: pinned host memory, `MAX_RECORDS` records of `RECORD` bytes (`unpack_records` has the fields), zero before the launch;
 * ``hang_state``: 16 bytes of device memory, zero before the launch: u64 time at which the first wait gave up (%globaltimer, nanoseconds;
   0: none), u32 warps that gave up.
 
-The launch of such a kernel waits for its end. Host memory is read while the kernel runs, so a kernel that cannot end is told of, too.
-Must not know IR, or how the waits are compiled.
+Must not know IR, how the waits are compiled, or a driver.
 """
 
 from __future__ import annotations
 
-import ctypes
 import linecache
 import re
 import struct
-import threading
-import time
 from typing import Any
 
 from mimw.diagnostics import LaunchError, Loc
-from mimw.runtime import driver_api
-from mimw.runtime.convention import KernelMetadata
-from mimw.runtime.driver_api import DriverError
-from mimw.runtime.launch_errors import caller_loc
 
 RECORD = 48
 MAX_RECORDS = 4096
 STATE = 16
-_FIELDS = struct.Struct("<IIII3ii QQ".replace(" ", ""))
-_LOST = 2.0
-"""Seconds beyond the time that the kernel has for ending by itself, after which the host stops waiting for it."""
+_FIELDS = struct.Struct("<3Ii4i2Q")
 _UNITS = {"": 10**9, "s": 10**9, "ms": 10**6, "us": 10**3}
 _ROWS = 20
-_PORTABLE_MAPPED = 3  # CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
 
 
 def parse_timeout(given: Any) -> int:
@@ -152,6 +139,7 @@ def explain(head: str, table: dict[str, Any], records: list[HangRecord], total: 
         lines += _row(rows)
     if len(groups) > _ROWS:
         lines.append(f"  and {len(groups) - _ROWS} more places (all are in .records)")
+    lines += [f"  no warp of task {name} waited: it had ended, or was computing" for name in _absent(table, shown)]
     later = sum(r.after for r in records)
     if later and later < len(records):
         lines.append(f"  ({_count(later, 'warp')} came to a wait after that and passed through)")
@@ -159,6 +147,12 @@ def explain(head: str, table: dict[str, Any], records: list[HangRecord], total: 
     if lost:
         lines.append(f"  {lost}: restart the process")
     return KernelHang("\n".join(lines), loc, records, total, bool(lost), _hint(shown))
+
+
+def _absent(table: dict[str, Any], shown: list[HangRecord]) -> list[str]:
+    """The tasks of which no warp gave up."""
+    waited = {r.task for r in shown}
+    return [name for name in table["tasks"] if name not in waited]
 
 
 def _row(rows: list[HangRecord]) -> list[str]:
@@ -240,124 +234,3 @@ def _hint(shown: list[HangRecord]) -> str:
         "find what did not come: an arrival that a branch skips, fewer bytes than expected, a count that is too high, or a phase that "
         "is completed already (a fresh barrier has completed the phase of parity 1)"
     )
-
-
-# ------------------------------------------------------------------------------------------------------------- memory and the launch
-
-
-class _Memory:
-    """The records and the state of one launch on one device."""
-
-    __slots__ = ("device", "host", "records", "state")
-
-    def __init__(self, device: int) -> None:
-        self.device = device
-        with driver_api.current(device):
-            self.host = int(driver_api.call("cuMemHostAlloc", RECORD * MAX_RECORDS, _PORTABLE_MAPPED))
-            self.records = int(driver_api.call("cuMemHostGetDevicePointer", self.host, 0))
-            self.state = int(driver_api.call("cuMemAlloc", STATE))
-        self.clear()
-
-    def clear(self) -> None:
-        """Zero again."""
-        ctypes.memset(self.host, 0, RECORD * MAX_RECORDS)
-        with driver_api.current(self.device):
-            driver_api.call("cuMemsetD32", self.state, 0, STATE // 4)
-            driver_api.call("cuCtxSynchronize")
-
-    def told(self) -> bool:
-        """Whether a record is there. May be asked while the kernel runs."""
-        return ctypes.c_uint32.from_address(self.host).value != 0
-
-    def read_state(self) -> tuple[int, int]:
-        """(time of the first that gave up, warps that gave up), after the kernel's end."""
-        out = ctypes.create_string_buffer(STATE)
-        with driver_api.current(self.device):
-            driver_api.call("cuMemcpyDtoH", ctypes.addressof(out), self.state, STATE)
-        first, count = struct.unpack_from("<QI", out.raw)
-        return first, count
-
-
-_free: dict[int, list[_Memory]] = {}
-_lock = threading.Lock()
-
-
-def _take(device: int) -> _Memory:
-    with _lock:
-        kept = _free.setdefault(device, [])
-        if kept:
-            return kept.pop()
-    return _Memory(device)
-
-
-class Watch:
-    """One launch of a kernel that tells of its hangs. `arguments` are the values of its hidden parameters."""
-
-    __slots__ = ("arguments", "device", "memory", "table")
-
-    def __init__(self, meta: KernelMetadata, device: int, stream: int) -> None:
-        self.table: dict[str, Any] = meta.extra["hang"]
-        self.device = device
-        with driver_api.current(device):
-            capturing = driver_api.call("cuStreamIsCapturing", driver_api.stream_handle(stream))
-        if int(capturing):
-            text = f"kernel {meta.name!r}: its launch waits for its end (hang_timeout or debug), which a stream that is captured cannot"
-            raise LaunchError("launch-option", text, caller_loc(), hint="switch that off for graphs: hang_timeout=0")
-        self.memory = _take(device)
-        self.arguments = [self.memory.records, self.memory.state]
-
-    def finish(self, head: str, stream: int, loc: Loc) -> None:
-        """Wait for the kernel's end; `KernelHang` when waits of it gave up, `DriverError` for other faults."""
-        memory = self.memory
-        try:
-            ended = self._wait(stream)
-        except DriverError as error:
-            if memory.told():
-                raise self._error(
-                    head, loc, f"the kernel had to be stopped ({error.name}), which ends the CUDA context"
-                ) from None
-            raise
-        if not ended:
-            raise self._error(head, loc, "the kernel does not end even so, and keeps the device busy")
-        if not memory.told():
-            self._give_back()
-            return
-        found = self._error(head, loc, "")
-        memory.clear()
-        self._give_back()
-        raise found
-
-    def _give_back(self) -> None:
-        with _lock:
-            _free[self.device].append(self.memory)
-
-    def _error(self, head: str, loc: Loc, lost: str) -> KernelHang:
-        first, total = (0, 0) if lost else self.memory.read_state()
-        raw = ctypes.string_at(self.memory.host, RECORD * MAX_RECORDS)
-        records = unpack_records(self.table, raw, first)
-        return explain(head, self.table, records, total or len(records), lost, loc)
-
-    def _wait(self, stream: int) -> bool:
-        """True at the end of all work on the stream; False when waits gave up and the kernel still does not end."""
-        allowed = self.table["grace"] / 1e9 + _LOST
-        since = 0.0
-        pause = 1e-5
-        while not _is_done(self.device, stream):
-            if self.memory.told():
-                since = since or time.monotonic()
-                if time.monotonic() - since > allowed:
-                    return False
-            time.sleep(pause)
-            pause = min(2 * pause, 2e-4)
-        return True
-
-
-def _is_done(device: int, stream: int) -> bool:
-    try:
-        with driver_api.current(device):
-            driver_api.call("cuStreamQuery", driver_api.stream_handle(stream))
-    except DriverError as error:
-        if error.name == "CUDA_ERROR_NOT_READY":
-            return False
-        raise
-    return True

@@ -376,6 +376,48 @@ def synchronize(device: int, stream: int | None = None) -> None:
             _check(hip.hipStreamSynchronize(stream), "hipStreamSynchronize")
 
 
+# --- memory and times, for measuring
+
+
+def allocate(size: int) -> int:
+    """The address of `size` bytes of the current device's memory."""
+    return _ask_handle("hipMalloc", ctypes.c_size_t(size))
+
+
+def free(address: int) -> None:
+    """Give memory of `allocate` back."""
+    _check(_hip().hipFree(ctypes.c_void_p(address)), "hipFree")
+
+
+def clear(address: int, size: int, stream: int) -> None:
+    """Have a stream overwrite `size` bytes, a multiple of 4, with zeros."""
+    where, count, on = ctypes.c_void_p(address), ctypes.c_size_t(size // 4), ctypes.c_void_p(stream)
+    _check(_hip().hipMemsetD32Async(where, 0, count, on), "hipMemsetD32Async")
+
+
+def create_event() -> int:
+    """An event that keeps its time; to be destroyed by `destroy_event`."""
+    return _ask_handle("hipEventCreateWithFlags", 0)
+
+
+def record_event(event: int, stream: int) -> None:
+    """The event happens when the stream has done what is on it now."""
+    _check(_hip().hipEventRecord(event, stream), "hipEventRecord")
+
+
+def milliseconds_between(start: int, end: int) -> float:
+    """The time between two events that have happened."""
+    value = ctypes.c_float(0.0)
+    status = _hip().hipEventElapsedTime(ctypes.byref(value), ctypes.c_void_p(start), ctypes.c_void_p(end))
+    _check(status, "hipEventElapsedTime")
+    return value.value
+
+
+def destroy_event(event: int) -> None:
+    """Give an event back."""
+    _check(_hip().hipEventDestroy(event), "hipEventDestroy")
+
+
 def torch_is_rocms() -> bool:
     """Whether torch is loaded, and is the one for ROCm: its "cuda" devices are HIP's."""
     version = getattr(sys.modules.get("torch"), "version", None)

@@ -34,7 +34,7 @@ from mimw.runtime.convention import (
 )
 from mimw.runtime.driver_api import DriverError, Function, capability, target_for
 from mimw.runtime.drivers import Driver, device_driver, driver_of
-from mimw.runtime.hang import Watch
+from mimw.runtime.hang_watch import Watch
 from mimw.runtime.launch_errors import Grid, caller_loc, check_cluster, check_grid, explain_driver_error
 from mimw.runtime.tensor_descriptor import MapSpec, TensorDescriptor, encode_map, map_specs
 from mimw.target import get_target
@@ -154,7 +154,7 @@ class CompiledKernel:
             self._packer.pack_into(slot.buffer, 0, *values)
             handle = driver.stream_handle(raw)
             with driver.current(device):
-                slot.call(*grid, handle, slot.params)
+                _start(slot, grid, handle, watch)
             _last_launch = (meta.name, grid)
             if watch is not None:
                 watch.finish(head, raw, caller_loc())
@@ -349,6 +349,16 @@ class _Launcher:
                 slot.call(*grid, slot.handle, slot.params)
         except DriverError as again:
             raise self._kernel._explain(head, again) from None
+
+
+def _start(slot: _Slot, grid: Grid, handle: Any, watch: Watch | None) -> None:
+    """The driver's call, once all is packed."""
+    try:
+        slot.call(*grid, handle, slot.params)
+    except DriverError:
+        if watch is not None:
+            watch.cancel()
+        raise
 
 
 def _is_quick(params: list[Param], args: Sequence[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Orders in which agents and jobs take their turns: plain, drawn, adversarial, by time. `scheduler` says what those are.
+"""Orders in which agents and jobs take their turns: plain, drawn, adversarial, by time. `agents` says what those are.
 
 An order is asked who is next, among agents that can go on and jobs that are under way; whatever it says is a legal schedule, since nothing
 but barriers and waits orders them. `of_seed` is the one place that gives a seed its order. Knows no op and no memory.
@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from mimw.sim.scheduler import Agent, Job
+from mimw.sim.agents import Agent, Job
 
 _CHANGE = 1 / 32  # how often an adversary changes its mind
-_NEVER = float("inf")
 
 
 class Order(Protocol):

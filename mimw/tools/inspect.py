@@ -28,7 +28,7 @@ NVIDIA_PACKAGES = "nvidia-cuda-nvcc nvidia-cuda-nvdisasm"
 """Where PyPI has ptxas and nvdisasm."""
 
 _COLOURS = (
-    (r"//.*$", "green"),
+    (r"(//|  ;).*$", "green"),
     (r"[%$][A-Za-z_][\w$.]*", "cyan"),
     (r"\b(tensor|memdesc|ptr|layout)<", "magenta"),
     (r"^\s*(@!?%?\w+\s+)?[a-z_0-9]+\.[a-z_0-9.:]+", "bold"),
@@ -44,6 +44,7 @@ def inspect(
     machine = _target(target)
     spec = _signature(kernel, signature)
     options = Options(num_warps=num_warps, num_stages=num_stages)
+    stage = stage or ("amdgcn" if machine.vendor == "amd" else "ptx")
     compiled = compile_kernel(kernel.fn, spec, machine, options, assembled=stage == "sass")
     console = Console(force_terminal={"always": True, "never": False}.get(color), soft_wrap=True, highlight=False)
     console.print(coloured(stage_text(compiled, stage)))
@@ -61,7 +62,13 @@ def inspect(
 def stage_text(compiled: CompiledKernel, stage: str) -> str:
     """The stage's text; SASS is disassembled now, `CompilationError` says what is missing for it."""
     if stage != "sass":
-        text = compiled.asm[stage]
+        text = compiled.asm.get(stage)
+        if text is None:
+            raise CompilationError(
+                "no-stage",
+                f"code for {compiled.metadata.target} has no stage {stage}; it has {', '.join(compiled.asm)}",
+                UNKNOWN,
+            )
         assert isinstance(text, str)
         return text
     cubin = compiled.asm.get("cubin")

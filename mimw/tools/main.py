@@ -41,9 +41,11 @@ def _parser() -> argparse.ArgumentParser:
         "(*dtype: pointer, :16: divisible by 16, =1 style values: constants)",
     )
     inspect.add_argument(
-        "--target", default="sm_90a", help="sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_120a (default: sm_90a)"
+        "--target",
+        default="sm_90a",
+        help="sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_120a, gfx942, gfx950 (default: sm_90a)",
     )
-    inspect.add_argument("--stage", default="ptx", choices=("tile", "layouts", "ptx", "sass"))
+    inspect.add_argument("--stage", default="", choices=("tile", "layouts", "ptx", "amdgcn", "sass"))
     inspect.add_argument("--num-warps", type=int, default=4)
     inspect.add_argument("--num-stages", type=int, default=3)
     inspect.add_argument("--color", choices=("auto", "always", "never"), default="auto")

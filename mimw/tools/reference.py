@@ -17,6 +17,7 @@ import mimw.language as ml
 from mimw.frontend.error_codes import ERROR_CODES
 from mimw.ir.opdef import OPS, ElementwiseOp, OpSpec
 from mimw.ir.types import DType
+from mimw.passes.protocol.warn import WARNINGS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -65,12 +66,14 @@ OTHER_CODES: dict[str, str] = {
     "local-slice": "A slice of a buffer starts where the hardware cannot.",
     "matmul": "`matmul` is asked for what it cannot do.",
     "misaligned": "The simulator: an access at an address that is no multiple of its size, or a bulk copy at no multiple of 16.",
+    "missing-fence": "The simulator, asked about fences: an engine touches what was written plainly with no proxy fence behind it.",
     "multicast-mask": "The simulator: a multicast to CTAs that the cluster does not have.",
     "named-barrier": "A named barrier's number or thread count is impossible, or there are too many of them.",
     "named-barrier-count": "The simulator: threads come to a named barrier in numbers that the hardware does not take, or that disagree.",
     "named-barrier-id": "The simulator: a named barrier whose number does not exist.",
     "negative-offset": "A TMA store begins below index 0 (simulators; the hardware stops).",
     "no-disassembler": "SASS is asked for and no disassembler is here.",
+    "no-stage": "`mimw inspect` is asked for a stage that code for the target does not go through.",
     "out-of-bounds": "The simulator: an access outside of every array.",
     "outside-kernel": "A language function is called outside of a kernel.",
     "overwritten": "The simulator: a buffer is read after another one that shares its memory was written over it.",
@@ -170,6 +173,16 @@ def error_reference() -> str:
     ]
     codes = {**OTHER_CODES, **ERROR_CODES}
     out += [f"| `{code}` | {codes[code]} |" for code in sorted(codes)]
+    out += [
+        "",
+        "## Warnings",
+        "",
+        "What only looks wrong when a kernel is compiled: `mimw.MimwWarning`, at the kernel's line. `# mimw: ignore[code]` at that line silences it.",
+        "",
+        "| code | meaning |",
+        "|---|---|",
+    ]
+    out += [f"| `{code}` | {WARNINGS[code]} |" for code in sorted(WARNINGS)]
     return "\n".join(out) + "\n"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import linecache
 import os
 import runpy
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mimw.compiler import pipeline
-from mimw.diagnostics import CompilationError
+from mimw.diagnostics import CompilationError, MimwWarning
 from mimw.ir.core import Module
 from mimw.ir.rewriter import clone_function
 from mimw.sim.errors import SimulationError
@@ -84,6 +85,7 @@ class Watch:
         self.settings = settings
         self.launches: list[Checked] = []
         self.others: dict[str, int] = {}
+        self.warned: list[SimulationError] = []
         self.raised: CompilationError | None = None
         self.timed: list[timeline.Launch] = []
 
@@ -94,7 +96,7 @@ class Watch:
             self.others[name] = self.others.get(name, 0) + 1
             return run_on_host(module, args, grid)
         if self.settings.check:
-            check_protocol(module)
+            self.warned += check_protocol(module)
         if self.settings.timeline:
             self._time(module, args, grid)
         seeds = self.settings.seeds()
@@ -116,22 +118,46 @@ class Watch:
     def findings(self) -> list[SimulationError]:
         """Of all launches, each once."""
         out: dict[tuple[Any, ...], SimulationError] = {}
-        for launch in self.launches:
-            for f in launch.findings:
-                out.setdefault((f.code, str(f.loc), *(str(n.loc) for n in f.notes)), f)
+        for f in (*self.warned, *(f for launch in self.launches for f in launch.findings)):
+            out.setdefault((f.code, str(f.loc), *(str(n.loc) for n in f.notes)), f)
         return list(out.values())
 
 
-def check_protocol(module: Module) -> None:
-    """What a compile says of tasks and barriers: `CompilationError`, or warnings."""
-    pipeline.run(Module(clone_function(module.function)), get_target("sm_90a"), passes=pipeline.PROTOCOL)
+def check_protocol(module: Module) -> list[SimulationError]:
+    """What a compile says of tasks and barriers: `CompilationError`, or warnings, as findings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pipeline.run(Module(clone_function(module.function)), get_target("sm_90a"), passes=pipeline.PROTOCOL)
+    out: list[SimulationError] = []
+    for w in (c.message for c in caught):
+        if isinstance(w, MimwWarning):
+            hint = f"{w.hint}; " if w.hint else ""
+            hint += f"# mimw: ignore[{w.code}] at this line silences it"
+            out.append(SimulationError(w.code, w.message, w.loc, notes=w.notes, hint=hint, severity="warning"))
+            out[-1].kernel = module.function.name
+    return out
 
 
 def sim(settings: Settings) -> int:
-    """Run the program; the exit status: 0 when nothing is reported, else 1."""
+    """Run the program; the exit status: 0 when nothing is reported, else 1. Where JSON goes to stdout, all else goes to stderr."""
     if settings.timeline:  # before anything runs
         timeline.check(settings.timeline)
     watch = Watch(settings)
+    aside = contextlib.redirect_stdout(sys.stderr) if settings.json == "-" else contextlib.nullcontext()
+    with aside:
+        failed = _run(watch)
+        _tell(watch)
+    if settings.json:
+        _write(settings.json, json.dumps(_as_json(watch), indent=1) + "\n")
+    if settings.timeline:
+        timeline.write(settings.timeline, watch.timed)
+    return 1 if failed or watch.findings else 0
+
+
+def _run(watch: Watch) -> bool:
+    """Execute the program under watch; whether it failed."""
+    settings = watch.settings
+    linecache.checkcache(settings.path)
     failed = False
     with _as_program(settings), watched(watch.launch):
         try:
@@ -149,12 +175,7 @@ def sim(settings: Settings) -> int:
         others = ", ".join(watch.others) or "nothing on NumPy arrays"
         text = f"the program does not launch a kernel {settings.kernel!r}"
         watch.raised, failed = CompilationError("sim-kernel", text, hint=f"it launches {others}"), True
-    _tell(watch)
-    if settings.json:
-        _write(settings.json, json.dumps(_as_json(watch), indent=1) + "\n")
-    if settings.timeline:
-        timeline.write(settings.timeline, watch.timed)
-    return 1 if failed or watch.findings else 0
+    return failed
 
 
 @contextlib.contextmanager
@@ -185,19 +206,19 @@ def _tell(watch: Watch) -> None:
                 f"found under seed {finding.seed}; again: {how}, or {finding.kernel}.check(..., seed={finding.seed})\n"
             )
     seeds = settings.seeds()
-    runs = (
-        f"seed {seeds[0]}"
-        if settings.seed is not None
-        else f"{len(seeds)} schedule{'s' if len(seeds) > 1 else ''} each"
-    )
+    runs = f"seed {seeds[0]}" if settings.seed is not None else f"{_count(len(seeds), 'schedule')} each"
     names: dict[str, int] = {}
     for launch in watch.launches:
         names[launch.kernel] = names.get(launch.kernel, 0) + 1
     told = ", ".join(f"{name} ({count})" for name, count in names.items()) or "no launches on NumPy arrays"
     errors = sum(f.severity == "error" for f in watch.findings) + (watch.raised is not None)
     found = len(watch.findings) - sum(f.severity == "error" for f in watch.findings)
-    out.write(f"\nmimw sim: {told}; {runs}: {errors} errors, {found} warnings\n")
+    out.write(f"\nmimw sim: {told}; {runs}: {_count(errors, 'error')}, {_count(found, 'warning')}\n")
     print(out.getvalue(), end="")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _as_json(watch: Watch) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mimw.diagnostics import CompilationError
-from mimw.sim.scheduler import Event
+from mimw.sim.agents import Event
 from mimw.sim.tile.timeline import Timeline, details, lane_name, lanes
 
 _LANE, _LEFT, _WIDTH, _TOP = 22, 170, 1400, 24

@@ -1,7 +1,7 @@
 """Wrong uses of buffers that share memory, of layouts that are asked for, and of tiles through descriptors; markers as in `test_tasks_wrong`."""
 
 # fmt: off
-# ruff: noqa: E501, F841
+# ruff: noqa: F841
 from __future__ import annotations
 
 from typing import Any
@@ -146,6 +146,48 @@ def reuse_of_a_number():
 @wrong(x=P16)
 def pointer_reuse(x):
     b = ml.local_alloc((64, 64), ml.float16, 1, reuse=x)  # ! bad-argument @ ml.local_alloc | is a storage_alias_spec or a buffer
+
+
+@wrong()
+def layout_of_another_shape():
+    layout = ml.nv_mma_shared_layout_encoding.make_default([64, 32], ml.float16)
+    b = ml.local_alloc((64, 64), ml.float16, 1, layout=layout)  # ! bad-shape @ ml.local_alloc | it was made for [64, 32]
+
+
+@wrong()
+def layout_that_is_none():
+    b = ml.local_alloc((64, 64), ml.float16, 1, layout="swizzled")  # ! bad-argument @ ml.local_alloc | takes a layout of shared memory, not
+
+
+@wrong()
+def swizzle_of_three():
+    layout = ml.swizzled_shared_layout_encoding(3, 1, 8, [1, 0])  # ! bad-argument @ ml.swizzled_shared_layout_encoding | are to be powers of two
+
+
+@wrong()
+def swizzle_without_a_shift():
+    layout = ml.swizzled_layout(3, 4)  # ! bad-argument @ ml.swizzled_layout | the shift is at least the bits
+
+
+@wrong()
+def swizzle_of_odd_rows():
+    b = ml.local_alloc((6, 64), ml.float16, 1, layout=ml.swizzled_layout(3, 3, 3))  # ! bad-shape @ ml.local_alloc | powers of two
+
+
+@wrong()
+def order_of_another_rank():
+    b = ml.local_alloc((64, 64), ml.float16, 1, layout=ml.swizzled_layout(0, order=[0]))  # ! bad-shape @ ml.local_alloc | the order [0]
+
+
+@wrong()
+def paddings_elsewhere():
+    layout = ml.padded_shared_layout_encoding.with_identity_for([[32, 4]])
+    b = ml.local_alloc((64, 64), ml.float16, 1, layout=layout)  # ! bad-shape @ ml.local_alloc | after each row, which has 64 elements
+
+
+@wrong()
+def two_paddings():
+    layout = ml.padded_shared_layout_encoding.with_identity_for([[32, 4], [64, 8]])  # ! not-yet @ ml.padded | more are not there yet
 
 
 @pytest.mark.parametrize(("fn", "signature"), WRONG, ids=lambda x: getattr(x, "__name__", ""))

@@ -115,7 +115,7 @@ def unknown_method(x):
 
 @wrong(x=P32)
 def not_there_yet(x):
-    ml.histogram(x, 16)  # ! not-yet @ ml.histogram | ml.histogram: it is not there yet
+    ml.make_block_ptr(x, 16)  # ! not-yet @ ml.make_block_ptr | ml.make_block_ptr: it is not there yet
 
 
 # Types.

@@ -119,6 +119,36 @@ def cluster(out, flag):
 
 
 @mimw.kernel
+def lost_slot(out, src, flag):
+    """Each CTA copies half of every block to both. CTA 1's slots are never given back: all tasks come to wait, copies are under way."""
+    good = ml.load(flag)
+    blocks = ml.make_tensor_descriptor(src, [128, 128], [128, 1], [8, 128])
+    ring = ml.local_alloc((16, 128), ml.int32, 2)
+    full, empty = ml.alloc_barriers(2, 1), ml.alloc_barriers(2, 2)
+    rank = ml.cluster_cta_rank()
+    with ml.async_tasks():
+        with ml.async_task("default"):
+            total = ml.zeros((16, 128), ml.int32)
+            for i in range(8):
+                ml.barrier_wait(full[i % 2], i // 2)
+                total += ml.local_load(ring[i % 2])
+                ml.barrier_arrive(empty[i % 2], 1, remote_cta_rank=0)
+                if good == 1:
+                    ml.barrier_arrive(empty[i % 2], 1, remote_cta_rank=1)
+            ml.store(out + ml.arange(0, 128), ml.where((ml.sum(total, 0) == 128) | (good == 0), 1, 0))
+        with ml.async_task(num_warps=1, name="producer"):
+            for i in range(8):
+                ml.barrier_wait(empty[i % 2], (i // 2) ^ 1)  # hangs: lost_slot
+                ml.barrier_expect_bytes(full[i % 2], 8192)
+                for r in ml.static_range(2):
+                    if rank == r:
+                        half = ml.local_slice(ring[i % 2], [8 * r, 0], [8, 128])
+                        ml.async_descriptor_load(
+                            blocks, half, [16 * i + 8 * r, 0], full[i % 2], multicast_targets=[0, 1]
+                        )
+
+
+@mimw.kernel
 def endless(out, flag):
     """Its loop only ends with the message of a task that does not come to send it: such a kernel must be stopped."""
     good = ml.load(flag)
@@ -129,7 +159,7 @@ def endless(out, flag):
             more = good == 0
             trips = 0
             while more:
-                ml.barrier_wait(full[0], 0)  # hangs: endless
+                ml.barrier_wait(full[0], 0)  # mimw: ignore[barrier-same-phase]  # hangs: endless
                 trips += 1
                 more = (trips > 0) & (good == 0)
             ml.store(out + ml.arange(0, 128), 1)
@@ -172,7 +202,8 @@ class Case:
 
     def arrays(self) -> list[np.ndarray[Any, Any]]:
         """The array arguments, `out` first."""
-        source = [np.ones(128, np.int32)] if self.name == "too_many_bytes" else []
+        sizes = {"too_many_bytes": 128, "lost_slot": 128 * 128}
+        source = [np.ones(sizes[self.name], np.int32)] if self.name in sizes else []
         return [np.zeros(128, np.int32), *source]
 
 
@@ -185,6 +216,7 @@ CASES = {
         Case(named_count, 2, "default", "named barrier 9", None, 4),
         Case(cycle, 2, "default", "y", 0, 4),
         Case(arrive_count, 2, "default", "full", 2, 4),
+        Case(lost_slot, 4, "producer", "empty", 0, 1, 4, ctas_per_cga=(2, 1, 1)),
         Case(cluster, 4, "", "full", 0, 4, ctas_per_cga=(2, 1, 1)),
     )
 }

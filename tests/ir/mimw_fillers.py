@@ -98,6 +98,11 @@ def _rmw(m: Any) -> OpBase:
     return _op("atomic.rmw", ptr, value, m.random.choice([None, mask]), kind, "acquire", scope)
 
 
+def _prefetch(m: Any) -> OpBase:
+    ptr, _, mask = _pointers(m)
+    return _op("memory.prefetch", ptr, m.random.choice([None, mask]), m.random.choice(["L1", "L2"]))
+
+
 def _cas(m: Any) -> OpBase:
     ptr, value, _ = _pointers(m)
     return _op("atomic.cas", ptr, value, value, m.random.choice(["relaxed", "acq_rel"]))
@@ -134,6 +139,10 @@ MIMW_FILLERS: dict[str, Any] = {
     "async_copy.tma_store": _tma_store,
     "async_copy.tma_store_wait": lambda m: _op("async_copy.tma_store_wait", 1, m.random.random() < 0.5),
     "async_copy.tma_prefetch": lambda m: _op("async_copy.tma_prefetch", m.value(DESC), _maybe(m, I1), _coords(m)),
+    "async_copy.prefetch_descriptor": lambda m: _op("async_copy.prefetch_descriptor", m.value(DESC)),
+    "async_copy.made_descriptor": lambda m: _op("async_copy.made_descriptor", _maybe(m, I32), DESC, 2),
+    "memory.prefetch": _prefetch,
+    "debug.clock": lambda m: _op("debug.clock"),
     "async_copy.block_load": lambda m: _op("async_copy.block_load", m.value(DESC), _coords(m)),
     "async_copy.block_store": lambda m: _op(
         "async_copy.block_store", m.value(DESC), _tile(m), _coords(m), m.random.choice(["", "xor"])
@@ -159,6 +168,12 @@ MIMW_FILLERS: dict[str, Any] = {
     "memory.storage": lambda m: _op("memory.storage", 4096, m.random.choice(["", "shared(0, 2*distinct(1, 2))"])),
     "memory.local_slice": lambda m: _op("memory.local_slice", _buffer(m), _coords(m), (2, 8)),
     "memory.local_gather": lambda m: _op("memory.local_gather", _buffer(m), _indices(m), 0),
+    "memory.local_count": lambda m: _op(
+        "memory.local_count",
+        m.value(MemDescType((8,), I32)),
+        m.value(TensorType((31,), I32)),
+        _maybe(m, TensorType((31,), I1)),
+    ),
     "memory.local_scatter": lambda m: _op(
         "memory.local_scatter", _buffer(m), m.value(TensorType((3, 16), F16)), _indices(m), 0
     ),

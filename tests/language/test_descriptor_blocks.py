@@ -192,3 +192,35 @@ def test_host_descriptors_need_tma() -> None:
         compile_for(doubled_blocks, [a, a, 64], {"BM": 32, "BN": 32}, "sm_80")
     assert caught.value.code == "unsupported" and "sm_80 has no TMA engine" in str(caught.value)
     assert caught.value.loc.line == doubled_blocks.fn.__code__.co_firstlineno + 4
+
+
+@mimw.kernel
+def made_elsewhere(x, y, M, STEPS: ml.constexpr, B: ml.constexpr):
+    """One task makes descriptors of ever later rows, the other copies through them."""
+    room = ml.allocate_tensor_descriptor(2)
+    buf = ml.local_alloc((B, 32), ml.float32, 1)
+    made, taken, landed = ml.alloc_barriers(2), ml.alloc_barriers(2), ml.alloc_barriers(1)
+    with ml.async_tasks():
+        with ml.async_task("default"):
+            for i in range(STEPS):
+                slot, phase = i % 2, (i // 2) & 1
+                ml.barrier_wait(made[slot], phase)
+                d = ml.reinterpret_tensor_descriptor(room[slot], [B, 32], ml.float32)
+                ml.barrier_expect_bytes(landed[0], B * 32 * 4)
+                ml.async_descriptor_load(d, buf[0], [0, 0], landed[0])
+                ml.barrier_wait(landed[0], i & 1)
+                tile = ml.local_load(buf[0])
+                ml.barrier_arrive(taken[slot])
+                ml.store(y + (i * B + ml.arange(0, B)[:, None]) * 32 + ml.arange(0, 32)[None, :], tile)
+        with ml.async_task(num_warps=1):
+            for i in range(STEPS):
+                slot, phase = i % 2, (i // 2) & 1
+                ml.barrier_wait(taken[slot], phase ^ 1)
+                ml.make_tensor_descriptor(room[slot], x + i * B * 32, [M - i * B, 32], [32, 1], [B, 32])
+                ml.barrier_arrive(made[slot])
+
+
+def test_descriptors_made_by_another_task() -> None:
+    x = numbers((5 * 16, 32))
+    got = both(made_elsewhere, (1,), [x, np.zeros_like(x), 80], ("sm_90a", "sm_100a"), STEPS=5, B=16)
+    np.testing.assert_array_equal(got[1], x)

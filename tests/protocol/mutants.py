@@ -142,13 +142,23 @@ def changes(op: OpBase) -> list[tuple[str, Change]]:
 
 
 def _made_right(op: OpBase) -> bool:
-    """What changes nothing, or cannot be written: a task's last wait for its stores, which the compiler adds anyway; a wait for products
-    whose result is used, which the types ask for."""
+    """What changes nothing, or cannot be written."""
+    return last_store_wait(op) or wait_for_a_result(op)
+
+
+def last_store_wait(op: OpBase) -> bool:
+    """A task's last wait for its stores. Without it nothing changes: the buffer is not written again, the compiler adds a wait for all
+    stores at the end of the task, since shared memory goes with the CTA, and a kernel is over when its stores are."""
     block = op.parent
     assert block is not None
-    if op.name == "async_copy.tma_store_wait":
-        last = all(o.spec.terminator for o in block.ops[block.ops.index(op) + 1 :])
-        return last and (block.parent_op is None or block.parent_op.name == "task.partition")
+    if op.name != "async_copy.tma_store_wait":
+        return False
+    last = all(o.spec.terminator for o in block.ops[block.ops.index(op) + 1 :])
+    return last and (block.parent_op is None or block.parent_op.name == "task.partition")
+
+
+def wait_for_a_result(op: OpBase) -> bool:
+    """A wait for products whose result is used. With one more pending the result is still in flight: by the types no use takes it."""
     return op.name == "mma.async_dot_wait" and any(isinstance(r.type, TensorType) for r in op.results)
 
 
@@ -233,6 +243,20 @@ def caught_in_tile(launch: Launch, module: Module, seeds: int) -> str:
     for seed in range(seeds):
         try:
             launch.in_tile(module, seed)
+        except SimulationError as e:
+            return e.code
+        if not launch.right():
+            return "result"
+    return ""
+
+
+def outcome_in_tile(launch: Launch, module: Module, seeds: int) -> str:
+    """What happens where nobody watches, as on hardware: "" when all runs end with the right result, else the first that does not: "result",
+    or the code of a run that does not come to its end."""
+    for seed in range(seeds):
+        launch.restore()
+        try:
+            run_on_host(module, launch.infos, launch.grid, seed=seed, checks="none")
         except SimulationError as e:
             return e.code
         if not launch.right():

@@ -78,6 +78,54 @@ def test_faults_are_raised_with_their_line() -> None:
     assert caught.value.loc.file == __file__
 
 
+@mimw.kernel
+def read_unwritten(y):
+    buf = ml.local_alloc((16,), ml.float32, 2)
+    ml.local_store(buf[0], ml.full((16,), 1.0, ml.float32))
+    ml.store(y + ml.arange(0, 16), ml.local_load(buf[1]))
+
+
+@mimw.kernel
+def last_one_wins(y):
+    ml.store(y, ml.program_id(0).to(ml.float32))
+
+
+def test_what_is_found_beside_faults_is_returned() -> None:
+    checked = read_unwritten.check(np.zeros(16, np.float32), grid=1, schedules=3)
+    (finding,) = checked.findings
+    assert (finding.code, finding.severity, finding.seed, finding.kernel) == (
+        "unwritten-read",
+        "warning",
+        0,
+        "read_unwritten",
+    )
+    as_json = checked.to_json()
+    assert as_json["seeds"] == [0, 1, 2] and as_json["findings"][0] == finding.to_json()
+    assert as_json["findings"][0]["slot"] == "buf[1]" and as_json["findings"][0]["location"]["file"] == __file__
+    codes = [f.code for f in last_one_wins.check(np.zeros(1, np.float32), grid=2).findings]
+    assert codes == ["global-race"]
+    assert accumulate.check(np.zeros(16, np.float32), np.zeros(16, np.float32), 16, grid=1).findings == []
+
+
+def test_an_error_names_its_seed_and_that_seed_shows_it_again() -> None:
+    def fault(**how: int) -> SimulationError:
+        with pytest.raises(SimulationError) as caught:
+            phase_by_data.check(np.ones(16, np.float32), np.ones(16, np.float32), grid=1, **how)
+        return caught.value
+
+    first = fault(schedules=4)
+    assert first.seed is not None and first.kernel == "phase_by_data"
+    again = fault(seed=first.seed)
+    assert again.to_json() == first.to_json() and str(again) == str(first)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.0, True])
+def test_a_seed_is_a_number(seed: object) -> None:
+    with pytest.raises(LaunchError) as caught:
+        last_one_wins.check(np.zeros(1, np.float32), grid=1, seed=seed)
+    assert caught.value.code == "launch-option" and "seed=" in str(caught.value)
+
+
 @pytest.mark.parametrize("schedules", [0, -1, 2.0])
 def test_schedules_is_a_positive_integer(schedules: object) -> None:
     with pytest.raises(LaunchError) as caught:

@@ -22,6 +22,8 @@ from mimw.sim.ptx.run import run_ptx
 from mimw.target import get_target
 from tests.test_descriptor_arguments import simulated_map
 
+pytestmark = pytest.mark.filterwarnings("ignore::mimw.MimwWarning")
+
 COMPILE: list[tuple[mimw.Kernel, str]] = []
 RUN: list[tuple[mimw.Kernel, str]] = []
 SAFE: list[tuple[mimw.Kernel, str]] = []

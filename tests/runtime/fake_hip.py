@@ -35,7 +35,10 @@ class Launch:
 
 
 class FakeHip:
-    """Two MI300X unless told otherwise. `fail` maps a call to the status that it gives once."""
+    """Two MI300X unless told otherwise. `fail` maps a call to the status that it gives once.
+
+    Every launch takes the next of `durations` ms of the device's time (0 without one), a fill 1 ms; events read that clock.
+    """
 
     def __init__(self, architecture: str = "gfx942:sramecc+:xnack-", shared: int = 65536) -> None:
         self.architecture = architecture
@@ -46,6 +49,9 @@ class FakeHip:
         self.fail: dict[str, int] = {}
         self.max_threads = 1024
         self.static_shared = 0
+        self.durations: list[float] = []
+        self.clock = 0.0
+        self.events: dict[int, float] = {}
         self._local = threading.local()
 
     def named(self, name: str) -> list[tuple[Any, ...]]:
@@ -129,6 +135,7 @@ class FakeHip:
         if f - 0xB000 != self.device:  # the function's device is not the current one
             status = 400
         if not status:
+            self.clock += self.durations.pop(0) if self.durations else 0.0
             first, buffer, second, length, end = (ctypes.c_void_p * 5).from_address(extra)
             assert (first, second, end) == (1, 2, 3)
             assert buffer is not None and length is not None
@@ -138,11 +145,28 @@ class FakeHip:
         return status
 
     def hipEventCreateWithFlags(self, event: Any, flags: int) -> int:
-        self._give(event, 77)
+        self._give(event, 77 + len(self.events))
+        self.events[77 + len(self.events)] = -1.0
         return self._result("hipEventCreateWithFlags", flags)
 
     def hipEventRecord(self, event: int, stream: int) -> int:
+        self.events[event] = self.clock
         return self._result("hipEventRecord", event, stream)
+
+    def hipEventElapsedTime(self, time: Any, start: Any, end: Any) -> int:
+        self._give(time, self.events[end.value] - self.events[start.value])
+        return 0
+
+    def hipMalloc(self, place: Any, size: Any) -> int:
+        self._give(place, 0xF000)
+        return self._result("hipMalloc", size.value)
+
+    def hipFree(self, address: Any) -> int:
+        return self._result("hipFree", address.value)
+
+    def hipMemsetD32Async(self, address: Any, value: int, count: Any, stream: Any) -> int:
+        self.clock += 1.0
+        return self._result("hipMemsetD32Async", address.value, value, count.value, stream.value or 0)
 
     def hipStreamWaitEvent(self, stream: int, event: int, flags: int) -> int:
         return self._result("hipStreamWaitEvent", stream, event)

@@ -21,6 +21,7 @@ from mimw.runtime.arrays import ArrayInfo, describe
 from mimw.runtime.convention import KernelMetadata, LaunchAttributes, Param, layout_params
 from mimw.runtime.driver_api import DriverError
 from mimw.runtime.launch import CompiledKernel, synchronize
+from mimw.testing import do_bench
 
 from .fake_cuda import F16, F32, Tensor
 from .fake_hip import FakeHip
@@ -257,6 +258,17 @@ def test_drivers(hip: FakeHip, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_synchronize(hip: FakeHip, stream: int | None) -> None:
     synchronize(stream=stream)
     assert hip.calls[-1] == (("hipDeviceSynchronize", 0) if stream is None else ("hipStreamSynchronize", 9))
+
+
+def test_measuring(hip: FakeHip) -> None:
+    kernel = compiled("f32*")
+    hip.durations = [2.0] * 1000
+    times = do_bench(lambda: kernel.launch(1, [Tensor(16)]), warmup=10, rep=20, return_mode="all")
+    assert times == [2.0] * 6  # 3 ms each with the fill before it, which is not measured
+    assert hip.named("hipMalloc") == [("hipMalloc", 256 << 20)]
+    assert hip.named("hipFree") == [("hipFree", 0xF000)]
+    assert hip.named("hipMemsetD32Async")[0] == ("hipMemsetD32Async", 0xF000, 0, 64 << 20, 0)
+    assert len(hip.named("hipEventDestroy")) == len(hip.named("hipEventCreateWithFlags"))
 
 
 class _OfAnotherLibrary:

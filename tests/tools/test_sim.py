@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -134,6 +135,19 @@ def test_what_a_compile_refuses_is_told_by_a_check(run: Any) -> None:
     assert "error[deadlock]" in found["compilation_error"]
 
 
+def test_a_likely_fault_is_a_warning_of_a_check(run: Any) -> None:
+    odd = ("async_descriptor_load(x, ring[slot]", "async_descriptor_load(x, ring[(i + 1) % STAGES]")
+    status, said, found = run(odd, "--check", "--schedules", "1")
+    assert status == 1 and "warning[slot-mismatch]" in said and "# mimw: ignore[slot-mismatch] at this line" in said
+    assert found["findings"][0]["location"]["line"] == line("ml.async_descriptor_load")
+    silenced = (odd[0], odd[1])
+    text = PROGRAM.replace(*silenced).replace(
+        "full[slot])\n        with", "full[slot])  # mimw: ignore[slot-mismatch]\n        with"
+    )
+    status, said, _ = run((PROGRAM, text), "--check", "--schedules", "1")
+    assert "warning[slot-mismatch]" not in said
+
+
 def test_ctas_that_write_the_same_place_are_a_warning_of_a_check(run: Any) -> None:
     status, said, found = run(("", ""), "--check", after=("twice",))
     assert status == 1 and "warning[global-race]: y is written here and written by the kernel of CTA (0, 0, 0)" in said
@@ -195,6 +209,23 @@ def test_a_timeline_as_a_picture(run: Any, tmp_path: Path) -> None:
     boxes = [r for r in root.iter(f"{space}rect") if r.find(f"{space}title") is not None]
     width = float(root.attrib["width"])
     assert len(boxes) > 50 and all(float(b.attrib["x"]) + float(b.attrib["width"]) <= width for b in boxes)
+
+
+def test_the_documents_report_is_real(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (EXAMPLES.parent / "docs" / "simulators.md").read_text()
+    program, report = (re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL)[0] for kind in ("python", "text"))
+    monkeypatch.chdir(tmp_path)
+    Path("ring.py").write_text(program)
+    assert main(["sim", "ring.py", "--check"]) == 1
+    assert capsys.readouterr().out.strip() == report.strip()
+
+
+def test_json_on_stdout_is_alone_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", str(EXAMPLES / NAMES[0]), "--json", "-"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["findings"] == [] and "mimw sim: add (1)" in captured.err
 
 
 def checked(name: str, schedules: int) -> int:

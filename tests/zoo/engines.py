@@ -12,6 +12,7 @@ import numpy as np
 from mimw.compiler import compile_kernel
 from mimw.sim.ptx.run import run_ptx
 from mimw.target import get_target
+from tests.amdgcn_kit import run_compiled
 from tests.zoo.registry import DTYPES, Run, dtype_name, report, root
 
 
@@ -43,6 +44,14 @@ def run_ptx_text(run: Run, target: str, *, assembled: bool = False) -> list[Any]
     grid = (*run.grid, 1, 1)[:3]
     passed = [_bits(v) if isinstance(v, np.generic) else v for v in passed]
     run_ptx(compiled.asm["ptx"], None, grid, passed, shared_bytes=compiled.metadata.shared_bytes)
+    return _outputs(run, before, {id(r): r for r in _roots(run)})
+
+
+def run_amdgcn(run: Run, target: str) -> list[Any]:
+    """Compile for `target` and execute the code object in the simulator of machine code."""
+    compiled, passed = compile_run(run, target, assembled=True)
+    before = _snapshot(run)
+    run_compiled(compiled, run.grid, passed)
     return _outputs(run, before, {id(r): r for r in _roots(run)})
 
 

@@ -345,7 +345,7 @@ def _kernel_map(kernel: KernelCode) -> dict[str, Any]:
         ".symbol": f"{kernel.name}.kd",
         ".args": args,
         ".kernarg_segment_size": descriptor.kernarg_bytes,
-        ".kernarg_segment_align": 16,
+        ".kernarg_segment_align": 8,
         ".group_segment_fixed_size": descriptor.lds_bytes,
         ".private_segment_fixed_size": descriptor.scratch_bytes,
         ".wavefront_size": 64,

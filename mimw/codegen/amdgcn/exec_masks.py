@@ -1,14 +1,18 @@
 """Guards become EXEC masks.
 
 Owns the rule that EXEC is all ones outside guarded instructions: a workgroup is whole waves and control flow is uniform. So a region
-begins with ``s_mov_b64 exec, mask`` and ends with ``s_mov_b64 exec, -1``; neighbours with the same guard share one region, scalar
-instructions may stand inside, and nothing has to be saved. `gather` (on SSA, before allocation) brings guarded neighbours together.
+begins with ``s_mov_b64 exec, mask`` and ends with ``s_mov_b64 exec, -1``. Guarded neighbours share a region, those with the same guard
+one mask; scalar instructions may stand inside, and nothing has to be saved. `gather` (on SSA, before allocation) brings guarded
+instructions together.
 """
 
 from __future__ import annotations
 
 from mimw.codegen.amdgcn.effects import VECTOR_UNITS, mask_of, operand_mask
+from mimw.codegen.amdgcn.expand import physical
 from mimw.codegen.amdgcn.isa import resolve
+from mimw.codegen.amdgcn.liveness import words
+from mimw.codegen.amdgcn.registers import shape
 from mimw.codegen.machine import Comment, Function, Imm, Inst, Label, Reg, read, written
 
 LONGEST = 8
@@ -19,7 +23,7 @@ _PURE_UNITS = frozenset(("valu", "trans", "salu"))
 
 
 def gather(fn: Function) -> None:
-    """Move arithmetic that stands between guarded instructions of one guard, and needs nothing of them, in front of them."""
+    """Move arithmetic that stands between guarded instructions, and needs nothing of them, in front of them."""
     for block in fn.blocks:
         if any(isinstance(inst, Inst) and inst.guard is not None for inst in block.insts):
             block.insts = _gathered(block.insts)
@@ -29,23 +33,40 @@ def _gathered(insts: list[Inst | Comment]) -> list[Inst | Comment]:
     out: list[Inst | Comment] = []
     held: list[Inst] = []
     made: set[Reg] = set()
+    count = 0
     for inst in insts:
         if isinstance(inst, Comment):
             out.append(inst)
             continue
+        guarded = inst.guard is not None
         free = made.isdisjoint(read(inst))
-        if inst.guard is not None and (not held or (inst.guard is held[0].guard and free and len(held) < LONGEST)):
+        if not free and inst.opcode == "p_part":  # a name for registers: no code
             held.append(inst)
             made.update(written(inst))
             continue
-        if inst.guard is not None or not free or not _pure(inst):
+        if held and not (free and (count < LONGEST if guarded else _pure(inst))):
             out += held
-            held, made = [], set()
-        if inst.guard is not None:
-            held, made = [inst], set(written(inst))
+            held, count = [], 0
+            made.clear()
+        if guarded:
+            held.append(_with_start(inst, out))
+            made.update(written(inst))
+            count += 1
         else:
             out.append(inst)
     return out + held
+
+
+def _with_start(inst: Inst, out: list[Inst | Comment]) -> Inst:
+    """A guarded instruction whose other lanes hold a constant: that is made in front of all that are gathered."""
+    if inst.tied_in is None or not isinstance(inst.tied_in[0], Imm):
+        return inst
+    result = inst.operands[0]
+    assert isinstance(result, Reg)
+    start = Reg(result.cls, result.hint)
+    count = shape(result.cls)[1]
+    out.append(Inst("p_pack", [start, *words(inst.tied_in[0], count)], 1, inst.loc))
+    return Inst(inst.opcode, inst.operands, inst.num_results, inst.loc, inst.guard, tied_in=[start])
 
 
 def _pure(inst: Inst) -> bool:
@@ -80,7 +101,7 @@ def set_exec_masks(body: "list[Inst | Label | Comment]") -> "list[Inst | Label |
 
 def _set_exec(like: Inst | None, mask: Reg | None) -> Inst:
     source = mask if mask is not None else Imm(-1)
-    return Inst("s_mov_b64", [Reg("mask", name="exec"), source], 1, like.loc if like is not None else None)
+    return Inst("s_mov_b64", [physical("exec"), source], 1, like.loc if like is not None else None)
 
 
 def _needs_all_lanes(inst: Inst) -> bool:

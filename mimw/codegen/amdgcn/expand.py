@@ -16,6 +16,8 @@ lane masks in scalar pairs, uniform ones all ones or zero. In SSA form these exi
 | ``p_div_fmas_f32 d, a, b, c, m`` | (and ``_f64``) the mask m instead of VCC |
 | ``p_global_load_lds_dword .., x`` | (and buffer forms) a load into shared memory with M0 = x, the last operand before modifiers |
 | ``p_wait_vm Imm(n)`` | until at most n vector-memory instructions of this wave are not done (``p_wait_lgkm``: of LDS and scalar loads) |
+| ``p_commit_group`` | the loads to shared memory since the last one are a group |
+| ``p_wait_group Imm(n)`` | until all groups but the latest n (at most 14) have arrived |
 
 Those of them that allocation resolves (entry, pack, part, undef, copies) never come here, except for moves of single units.
 An instruction that clobbers SCC as a side effect (``s_and_b32``) may stand anywhere: SCC lives across nothing in SSA form.
@@ -26,22 +28,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mimw.codegen.amdgcn.isa import resolve
-from mimw.codegen.amdgcn.registers import unit_name, units
-from mimw.codegen.machine import Imm, Inst, Operand, Reg, Symbol
+from mimw.codegen.amdgcn.registers import FIRST, unit_name, units
+from mimw.codegen.machine import Imm, Inst, Operand, Reg
 from mimw.diagnostics import InternalError, Loc
-
-COPIES = ("p_pack", "p_copy")
-"""Pseudos whose result units are copies of their operands' units."""
-
-
-def is_pseudo(opcode: str) -> bool:
-    """Whether the opcode is one of the table above."""
-    return opcode.startswith("p_")
 
 
 def physical(text: str) -> Reg:
     """A physical register by its name, as an operand."""
-    return Reg(f"{text[0]}32", name=text)
+    found = units(text)
+    file = "a" if found.start >= FIRST["a"] else "v" if found.start >= FIRST["v"] else "s"
+    return Reg(f"{file}{32 * len(found)}", name=text)
 
 
 def part_of(operand: Operand, index: int) -> Operand:
@@ -67,7 +63,7 @@ def inline(value: int) -> bool:
 def expand(inst: Inst) -> Sequence[Inst]:
     """The instructions that a pseudo stands for (itself, when it is none or is left to the pass of wait counts)."""
     opcode = inst.opcode
-    if not opcode.startswith("p_") or opcode.startswith("p_wait_"):
+    if not opcode.startswith("p_") or opcode.startswith(("p_wait_", "p_commit_")):
         return (inst,)
     if opcode.startswith("p_cmp_"):
         return _compare(inst)
@@ -82,7 +78,7 @@ def expand(inst: Inst) -> Sequence[Inst]:
     raise InternalError(f"no expansion of {opcode}", inst.loc)
 
 
-def test_mask(mask: Reg, loc: Loc | None) -> Inst:
+def test_mask(mask: Operand, loc: Loc | None) -> Inst:
     """SCC = whether a uniform mask is true."""
     return Inst("s_cmp_lg_u64", [mask, Imm(0)], 0, loc)
 
@@ -96,15 +92,16 @@ def _compare(inst: Inst) -> list[Inst]:
 
 
 def _select(inst: Inst) -> list[Inst]:
-    result, a, b, cond = inst.operands
-    if not isinstance(cond, Reg):
-        raise InternalError(f"{inst.opcode} selects by {cond!r}", inst.loc)
-    return [test_mask(cond, inst.loc), Inst("s_cselect" + inst.opcode[8:], [result, a, b], 1, inst.loc)]
+    """By a mask, or by a comparison of its own (``p_select_b32.s_cmp_lt_i32 d, a, b, x, y``, made by `prepare`)."""
+    result, a, b, *rest = inst.operands
+    opcode, _, comparison = inst.opcode.partition(".")
+    test = Inst(comparison, rest, 0, inst.loc) if comparison else test_mask(rest[0], inst.loc)
+    return [test, Inst("s_cselect" + opcode[8:], [result, a, b], 1, inst.loc)]
 
 
 def _div_fmas(inst: Inst) -> list[Inst]:
     result, a, b, c, mask, *modifiers = inst.operands
-    vcc = Reg("mask", name="vcc")
+    vcc = physical("vcc")
     return [
         Inst("s_mov_b64", [vcc, mask], 1, inst.loc),
         Inst("v_" + inst.opcode[2:], [result, a, b, c, *modifiers], 1, inst.loc),
@@ -120,7 +117,7 @@ def _load_to_shared(inst: Inst) -> list[Inst]:
     if opcode.startswith("buffer_"):  # buffer_load_dword .. lds
         opcode = opcode.replace("_load_lds_", "_load_") + "_lds"
     return [
-        Inst("s_mov_b32", [Reg("s32", name="m0"), value], 1, inst.loc),
+        Inst("s_mov_b32", [physical("m0"), value], 1, inst.loc),
         Inst(opcode, operands, 0, inst.loc, inst.guard),
     ]
 
@@ -133,6 +130,3 @@ def _wide_sum(inst: Inst) -> list[Inst]:
         Inst(low, [part_of(result, 0), part_of(a, 0), part_of(b, 0)], 1, inst.loc),
         Inst(high, [part_of(result, 1), part_of(a, 1), part_of(b, 1)], 1, inst.loc),
     ]
-
-
-__all__ = ["COPIES", "Symbol", "expand", "inline", "is_pseudo", "part_of", "physical", "signed", "test_mask"]

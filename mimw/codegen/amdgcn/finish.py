@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from mimw.codegen.amdgcn.exec_masks import gather, set_exec_masks
 from mimw.codegen.amdgcn.flatten import flatten
-from mimw.codegen.amdgcn.hazards import insert_nops
+from mimw.codegen.amdgcn.invariants import hoist
+from mimw.codegen.amdgcn.nops import insert_nops
 from mimw.codegen.amdgcn.prepare import prepare
 from mimw.codegen.amdgcn.regalloc import Budget, allocate, budget
 from mimw.codegen.amdgcn.registers import FIRST, SCALARS, units
@@ -39,9 +40,11 @@ def finish(fn: Function, target: Target, *, waves: int, occupancy: int = 1, limi
     `waves` a workgroup has, `occupancy` workgroups that shall fit on a compute unit together: they bound the registers of a wave
     (`regalloc.budget`), unless `limits` says them. Never fails for want of registers: what does not fit is spilled, and counted.
     """
+    limits = limits if limits is not None else budget(waves, occupancy)
     ready = prepare(fn)
+    hoist(ready, {"s": limits.s, "v": limits.v})
     gather(ready)
-    found = allocate(ready, limits if limits is not None else budget(waves, occupancy))
+    found = allocate(ready, limits)
     flat = flatten(found)
     flat.body = set_exec_masks(flat.body)
     flat.body = insert_waits(flat.body)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from mimw.codegen.amdgcn import frame
-from mimw.codegen.amdgcn.expand import expand, inline, signed, test_mask
+from mimw.codegen.amdgcn.expand import expand, inline, physical, signed, test_mask
 from mimw.codegen.amdgcn.liveness import addend
 from mimw.codegen.amdgcn.parallel import schedule
 from mimw.codegen.amdgcn.regalloc import Allocation
@@ -45,7 +45,7 @@ class _Flattener:
         self.found = found
         self.live = found.live
         self.groups = found.groups
-        self.regs: dict[tuple[str, int, str], Reg] = {}
+        self.regs: dict[tuple[str, int, str, str], Reg] = {}
         self.body: list[_Item] = []
         self.nothing = {
             atom for block in self.live.blocks for atom in self._undefined(block)
@@ -88,7 +88,7 @@ class _Flattener:
         """The physical register of a value."""
         file, count = shape(reg.cls)
         first = self.groups.unit(self.live.of(reg)[0])
-        key = (file, first, reg.cls)
+        key = (file, first, reg.cls, reg.hint)
         found = self.regs.get(key)
         if found is None:
             found = self.regs[key] = Reg(reg.cls, reg.hint, name(file, first, count))
@@ -210,17 +210,17 @@ class _Flattener:
             if pair is not None:
                 file = "s" if pair[0] < FIRST["v"] else "v"
                 low, source = pair
-                operand = Imm(source[1]) if isinstance(source, tuple) else Reg("", name=_pair_name(source))
-                self._emit(f"{file}_mov_b64", [Reg("", name=_pair_name(low)), operand], loc)
+                operand = Imm(source[1]) if isinstance(source, tuple) else physical(_pair_name(source))
+                self._emit(f"{file}_mov_b64", [physical(_pair_name(low)), operand], loc)
                 return 2
         self._single(dst, src, loc)
         return 1
 
     def _single(self, dst: int, src: _Place, loc: Loc | None) -> None:
         """One 32-bit register."""
-        target = Reg("", name=unit_name(dst))
+        target = physical(unit_name(dst))
         if isinstance(src, int):
-            source: Operand = Reg("", name=unit_name(src))
+            source: Operand = physical(unit_name(src))
         else:
             source = Imm(signed(src[1]))
         if dst < FIRST["v"]:
@@ -242,13 +242,13 @@ class _Flattener:
 
     def _spare(self) -> Reg:
         """The vector register that is kept for copies of accumulation registers."""
-        return Reg("v32", name=f"v{self.found.reserved[-1]}")
+        return physical(f"v{self.found.reserved[-1]}")
 
     def _cycle(self, cycle: list[int], loc: Loc | None) -> None:
         """a <- b <- c <- a. Scalars go through VCC, accumulation registers through the spare one, vectors are swapped."""
         if FIRST["v"] <= cycle[0] < FIRST["a"]:
             for a, b in pairwise(cycle):
-                self.body.append(Inst("v_swap_b32", [Reg("", name=unit_name(a)), Reg("", name=unit_name(b))], 2, loc))
+                self.body.append(Inst("v_swap_b32", [physical(unit_name(a)), physical(unit_name(b))], 2, loc))
             return
         temp = VCC if cycle[0] < FIRST["v"] else FIRST["v"] + self.found.reserved[-1]
         for dst, src in zip([temp, *cycle], [*cycle, temp], strict=True):
@@ -271,8 +271,8 @@ def _pair(first: tuple[_Place, _Place], second: tuple[_Place, _Place]) -> tuple[
     if isinstance(b, int) and isinstance(d, int):
         same_file = (a < FIRST["v"]) == (b < FIRST["v"]) and b < FIRST["a"]
         return (a, b) if same_file and b % 2 == 0 and d == b + 1 else None
-    if isinstance(b, tuple) and isinstance(d, tuple) and 0 <= b[1] <= 64 and d[1] == 0:
-        return a, b
+    if isinstance(b, tuple) and isinstance(d, tuple) and d[1] == 0:
+        return (a, b) if b[1] <= 64 or (a < FIRST["v"] and b[1] < 1 << 31) else None
     return None
 
 
@@ -336,6 +336,3 @@ class _Branches:
             self._jump("s_cbranch_scc1", goals[0], term.loc)
         if goals[-1] is not following:
             self._jump("s_branch", goals[-1], term.loc)
-
-
-__all__ = ["flatten"]

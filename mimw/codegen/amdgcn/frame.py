@@ -7,8 +7,9 @@ but the one for the data.
 
 from __future__ import annotations
 
+from mimw.codegen.amdgcn.expand import physical
 from mimw.codegen.amdgcn.registers import FIRST, name
-from mimw.codegen.machine import Imm, Inst, Operand, Reg, Symbol
+from mimw.codegen.machine import Imm, Inst, Operand, Symbol
 from mimw.diagnostics import Loc
 
 LANES = 64
@@ -52,8 +53,8 @@ def save(registers: range, word: int, reserved: list[int], loc: Loc | None) -> l
         out: list[Inst] = []
         for i, unit in enumerate(registers):
             row, lane = divmod(word + i, LANES)
-            holder = Reg("v32", name=f"v{reserved[row]}")
-            out.append(Inst("v_writelane_b32", [holder, Reg("s32", name=f"s{unit}"), Imm(lane)], 1, loc))
+            holder = physical(f"v{reserved[row]}")
+            out.append(Inst("v_writelane_b32", [holder, physical(f"s{unit}"), Imm(lane)], 1, loc))
         return out
     return _scratch("scratch_store_", registers, word, loc)
 
@@ -64,8 +65,8 @@ def restore(registers: range, word: int, reserved: list[int], loc: Loc | None) -
         out: list[Inst] = []
         for i, unit in enumerate(registers):
             row, lane = divmod(word + i, LANES)
-            holder = Reg("v32", name=f"v{reserved[row]}")
-            out.append(Inst("v_readlane_b32", [Reg("s32", name=f"s{unit}"), holder, Imm(lane)], 1, loc))
+            holder = physical(f"v{reserved[row]}")
+            out.append(Inst("v_readlane_b32", [physical(f"s{unit}"), holder, Imm(lane)], 1, loc))
         return out
     return _scratch("scratch_load_", registers, word, loc)
 
@@ -81,11 +82,11 @@ def _scratch(opcode: str, registers: range, word: int, loc: Loc | None) -> list[
         high, low = divmod((word + done) * 4, _FAR)
         address: Operand = Symbol("off")
         if high:
-            address = Reg("s32", name="vcc_lo")
+            address = physical("vcc_lo")
             if high != base:
                 out.append(Inst("s_mov_b32", [address, Imm(high * _FAR)], 1, loc))
                 base = high
-        data = Reg(f"{file}{32 * size}", name=name(file, first + done, size))
+        data = physical(name(file, first + done, size))
         tail: list[Operand] = [Symbol(f"offset:{low}")] if low else []
         if opcode == "scratch_load_":
             out.append(Inst(opcode + suffix, [data, Symbol("off"), address, *tail], 1, loc))

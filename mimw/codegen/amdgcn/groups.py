@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mimw.codegen.amdgcn.liveness import Liveness
 from mimw.codegen.amdgcn.registers import alignment, shape
-from mimw.codegen.machine import Imm, Inst, Reg, ties, written
+from mimw.codegen.machine import Inst, Reg, ties, written
 
 WIDEST = {"s": 16, "v": 48, "a": 48}
 """How many registers a group may come to span by joins; values themselves may be as wide as their class."""
@@ -59,7 +59,6 @@ class Groups:
                 self.group_of.append(group)
                 self.offset_of[i + k] = k
             i += size
-        self.failed: set[tuple[int, int]] = set()
         for _, _, a, b in sorted(self._wishes(), key=lambda wish: wish[:2]):
             self.join(a, b)
         self.all = [group for group in groups if group.cells]
@@ -157,6 +156,3 @@ class Groups:
         place = self.group_of[atom].place
         assert place is not None
         return place + self.offset_of[atom]
-
-
-__all__ = ["Group", "Groups", "Imm"]

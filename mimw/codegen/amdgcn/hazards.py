@@ -1,6 +1,6 @@
-"""Wait states that gfx940 and gfx950 do not insert by themselves: ``s_nop`` between instructions that stand too close.
+"""Hazards: pairs of instructions between which gfx940 and gfx950 want wait states that they do not insert by themselves.
 
-Owns the table of hazards and the pass. Sources: "AMD Instinct MI300 Instruction Set Architecture", section 4.5 (manually inserted wait
+Owns the table; `nops` acts on it. Sources: "AMD Instinct MI300 Instruction Set Architecture", section 4.5 (manually inserted wait
 states) and 7.6 (dependencies of matrix products), and the measured table of what LLVM inserts. One instruction is one wait state,
 ``s_nop n`` is n + 1. A product of N passes is *XDL* unless its inputs are f32 or f64.
 
@@ -25,37 +25,30 @@ states) and 7.6 (dependencies of matrix products), and the measured table of wha
 | | product multiplies them, VALU or memory touches them | XDL N + 3 (gfx950 + 4), else N + 2; f64: 11 (19), memory 18 |
 | product adds to | VALU writes the addend | N - 1 |
 
-Works on bitsets of units over a window of the latest instructions; where paths meet, both windows count.
+Works on bitsets of units.
 """
 
 from __future__ import annotations
 
-from mimw.codegen.amdgcn.control_flow import Run, runs_of
-from mimw.codegen.amdgcn.effects import Effects, operand_mask
+from mimw.codegen.amdgcn.effects import VECTOR_UNITS, Effects, operand_mask
 from mimw.codegen.amdgcn.registers import EXEC, M0, VCC
-from mimw.codegen.machine import Comment, Imm, Inst, Label, Symbol
+from mimw.codegen.machine import Inst, Symbol
 
 WINDOW = 20
 """No hazard reaches further."""
 
-_Item = Inst | Label | Comment
 _SCALARS = (1 << 128) - 1
 _VECTORS = ((1 << 512) - 1) << 256
 _EXEC = 3 << EXEC
 _VCC = 3 << VCC
 _M0 = 1 << M0
+_MODE = 1 << 255
+"""Stands for the mode register."""
 _DPP = (
     "quad_perm", "row_shl", "row_shr", "row_ror", "row_newbcast", "row_mirror", "row_half_mirror", "wave_", "row_bcast",
 )  # fmt: skip
 _LANE_ACCESS = frozenset(("v_readlane_b32", "v_readfirstlane_b32", "v_writelane_b32"))
-_PARTIAL = (
-    "v_cvt_pk_fp8_f32",
-    "v_cvt_pk_bf8_f32",
-    "v_cvt_sr_fp8_f32",
-    "v_cvt_sr_bf8_f32",
-    "v_fma_mixhi_f16",
-    "v_cvt_scalef32_",
-)
+_HIGH_HALF = ("v_fma_mixhi_f16", "v_cvt_scalef32_")
 
 
 class Hazards(Effects):
@@ -63,11 +56,13 @@ class Hazards(Effects):
 
     `vector` arithmetic (VALU without products), `product`, `memory` (vector or shared), `xdl` and `passes` of a product, `addend` the
     units that it adds to, `factors` those that it multiplies, `dpp`, `part` (the result is shifted in its register), `wide` (the units of
-    data that a store of more than 64 bits reads), `lane` (scalar units that select a lane).
+    data that a store of more than 64 bits reads), `lane` (scalar units that select a lane). `touched` and `danger`: only where those of the
+    later and the earlier instruction overlap can two be too close.
     """
 
     __slots__ = (
         "addend",
+        "danger",
         "double",
         "dpp",
         "factors",
@@ -76,6 +71,7 @@ class Hazards(Effects):
         "part",
         "passes",
         "product",
+        "touched",
         "trans",
         "vector",
         "vmem",
@@ -102,22 +98,34 @@ class Hazards(Effects):
                 self.factors |= operand_mask(operand)
         modifiers = [o.name for o in inst.operands if isinstance(o, Symbol)]
         self.dpp = self.vector and any(m.startswith(_DPP) for m in modifiers)
-        self.part = self.vector and (opcode.startswith(_PARTIAL) or any(map(_shifts_result, modifiers)))
+        self.part = self.vector and (opcode.startswith(_HIGH_HALF) or any(_shifts_result(opcode, m) for m in modifiers))
         if self.vmem and row.writes:
             data = [operand_mask(o) & _VECTORS for o in inst.operands[inst.num_results :]]
             self.wide = next((m for m in data if m.bit_count() > 2), 0)
         if opcode in ("v_readlane_b32", "v_writelane_b32"):
             self.lane = operand_mask(inst.operands[2]) & _SCALARS
+        self.touched = self.reads | self.writes | (_EXEC if row.unit in VECTOR_UNITS else 0) | _MODE
+        self.danger = self._danger()
+
+    def _danger(self) -> int:
+        """The units by which a hazard may begin here: an instruction that touches none of them needs no wait states."""
+        if self.product or self.vector:
+            return self.writes | self.addend
+        if self.inst.opcode.startswith("s_setreg"):
+            return _MODE
+        return self.wide | self.writes & _M0
 
 
-def _shifts_result(modifier: str) -> bool:
-    """``op_sel:[..,1]`` writes the high half (the last bit is the result's), ``dst_sel`` a byte or a half."""
+def _shifts_result(opcode: str, modifier: str) -> bool:
+    """``op_sel:[..,1]`` writes the high half (the last bits are the result's), ``dst_sel`` a byte or a half."""
     if modifier.startswith("dst_sel:"):
         return modifier != "dst_sel:DWORD"
-    return modifier.startswith("op_sel:") and modifier.rstrip("]").endswith("1")
+    if not modifier.startswith("op_sel:"):
+        return False
+    return "1" in modifier if opcode.startswith("v_cvt_") else modifier.rstrip("]").endswith("1")
 
 
-def _states(before: Hazards, after: Hazards, gfx950: bool) -> int:
+def wait_states(before: Hazards, after: Hazards, gfx950: bool) -> int:
     """How many wait states must lie between two instructions."""
     need = 0
     if before.product:
@@ -192,95 +200,3 @@ def _to_addend(before: Hazards, after: Hazards, more: int, gfx950: bool) -> int:
     if not before.xdl:
         return before.passes
     return before.passes + 1 + more
-
-
-class _Window:
-    """The latest instructions that may matter: (wait states since, instruction), without order."""
-
-    __slots__ = ("recent",)
-
-    def __init__(self, recent: dict[int, tuple[int, Hazards]]) -> None:
-        self.recent = recent
-
-    def copy(self) -> "_Window":
-        return _Window(dict(self.recent))
-
-    def age(self, states: int) -> None:
-        """Let wait states pass."""
-        self.recent = {
-            key: (since + states, inst) for key, (since, inst) in self.recent.items() if since + states < WINDOW
-        }
-
-    def merge(self, other: "_Window") -> bool:
-        """Take in another path, each instruction with its smaller distance; says whether that is something new."""
-        changed = False
-        for key, (since, inst) in other.recent.items():
-            known = self.recent.get(key)
-            if known is None or since < known[0]:
-                self.recent[key] = (since, inst)
-                changed = True
-        return changed
-
-
-def insert_nops(body: list[_Item], gfx950: bool) -> list[_Item]:
-    """The body with ``s_nop`` where two instructions would stand too close."""
-    runs = runs_of(body)
-    known = {id(item): Hazards(item, gfx950) for item in body if isinstance(item, Inst)}
-    incoming: list[_Window | None] = [None] * len(runs)
-    outputs: list[list[_Item]] = [[] for _ in runs]
-    todo: list[int] = []
-    if runs:
-        incoming[0] = _Window({})
-        todo.append(0)
-    while todo:
-        index = min(todo)
-        todo.remove(index)
-        start = incoming[index]
-        assert start is not None
-        window = start.copy()
-        outputs[index] = _through(runs[index], window, known, gfx950)
-        for after in runs[index].after:
-            earlier = incoming[after]
-            if earlier is None:
-                incoming[after] = window.copy()
-            elif not earlier.merge(window):
-                continue
-            if after not in todo:
-                todo.append(after)
-    return [item for output in outputs for item in output]
-
-
-def _through(run: Run, window: _Window, known: dict[int, Hazards], gfx950: bool) -> list[_Item]:
-    out: list[_Item] = []
-    for item in run.items:
-        if not isinstance(item, Inst):
-            out.append(item)
-            continue
-        facts = known[id(item)]
-        missing = max(
-            (_states(before, facts, gfx950) - since for since, before in window.recent.values()),
-            default=0,
-        )
-        while missing > 0:
-            states = min(missing, 8)
-            out.append(Inst("s_nop", [Imm(states - 1)], 0, item.loc))
-            window.age(states)
-            missing -= states
-        out.append(item)
-        window.age(_length(item))
-        if _may_endanger(facts):
-            window.recent[id(item)] = (0, facts)
-    return out
-
-
-def _length(inst: Inst) -> int:
-    """Wait states that an instruction is: ``s_nop n`` n + 1, others 1."""
-    operand = inst.operands[0] if inst.opcode == "s_nop" else None
-    return operand.value + 1 if isinstance(operand, Imm) else 1
-
-
-def _may_endanger(facts: Hazards) -> bool:
-    """Whether some hazard begins with the instruction."""
-    if facts.product or facts.vector:
-        return True
-    return bool(facts.wide) or bool(facts.writes & _M0) or facts.inst.opcode.startswith("s_setreg")

@@ -26,6 +26,7 @@ bus of a vector instruction: one of either in all (`check`), and the 32-bit lite
     p_div_fmas d, a, b, c, m v_div_fmas with m in VCC
     p_global_load_lds_* addr, base, m0    with M0 as an operand (last); the same for p_buffer_load_lds_*
     p_wait_vm #n, p_wait_lgkm #n          wait until at most n operations of that counter are outstanding
+    p_commit_group, p_wait_group #n      groups of loads to shared memory: end one, wait for all but the latest n (`waitcnt`)
 """
 
 from __future__ import annotations
@@ -215,14 +216,15 @@ def modifier_name(operand: Symbol) -> str:
     return operand.name.partition(":")[0]
 
 
-def check(inst: Inst, target: Target) -> None:
-    """Raise `InternalError` when the operands of `inst` do not fit its row, or `target` has no such instruction."""
+def check(inst: Inst, target: Target, flat: bool = False) -> None:
+    """Raise `InternalError` when the operands of `inst` do not fit its row, or `target` has no such instruction. In `flat` bodies
+    there are no ties any more, and registers are physical ones."""
     row = resolve(inst.opcode)
     if not supports(row, target):
         raise InternalError(f"{target.name} has no {inst.opcode}", inst.loc)
     if inst.num_results != row.num_results:
         raise InternalError(f"{inst.opcode} has {row.num_results} results, not {inst.num_results}", inst.loc)
-    if row.partial and row.num_results and inst.tied_in is None:
+    if row.partial and not flat and inst.tied_in is None:
         raise InternalError(f"{inst.opcode} keeps bits of its result, which is tied to nothing", inst.loc)
     operands = _without_modifiers(row, inst)
     if any(s.kind == "..." for s in row.slots):
@@ -272,7 +274,7 @@ def fits(slot: Slot, operand: Operand) -> bool:
 def fits_register(slot: Slot, cls: str) -> bool:
     """Whether a register of a class may stand in a slot."""
     kind = slot.kind
-    if kind == "?":
+    if kind == "?" or not cls:  # a special register by its name
         return True
     if cls == "mask":
         return kind in "mM" or (kind in "sSo" and slot.bits == 64)
@@ -296,7 +298,7 @@ def _check_bus(row: Row, operands: list[Operand], inst: Inst) -> None:
         if slot.result or slot.kind == "#":
             continue
         reg = operand.reg if isinstance(operand, Not) else operand
-        if isinstance(reg, Reg) and reg.cls[0] in "sm":
+        if isinstance(reg, Reg) and reg.cls[:1] in ("s", "m"):
             scalars.add(id(reg))
         elif isinstance(operand, Imm) and not inline(operand):
             literals += 1

@@ -309,4 +309,6 @@ p_buffer_load_lds_dword ; @,s128,S32,S32 ; pseudo r w m0 BUFFER
 p_buffer_load_lds_dwordx{3,4} ; @,s128,S32,S32 ; pseudo r w m0 BUFFER only950
 p_wait_vm ; # ; pseudo keep r w
 p_wait_lgkm ; # ; pseudo keep r w
+p_commit_group ; ; pseudo keep r w
+p_wait_group ; # ; pseudo keep r w
 """

@@ -19,12 +19,11 @@ from mimw.codegen.machine import (
     Function,
     Imm,
     Inst,
-    Operand,
+    Not,
     Reg,
     Terminator,
     operand_regs,
     reachable_blocks,
-    read,
     ties,
     written,
 )
@@ -66,6 +65,7 @@ class Liveness:
         self.blocks = reachable_blocks(fn)
         self.order = {id(block): i for i, block in enumerate(self.blocks)}
         self.alias: dict[Reg, Reg] = {}
+        self._reads: dict[int, list[Reg]] = {}
         self.parts: dict[Reg, tuple[Reg, int]] = {}
         self.atoms: dict[Reg, list[int]] = {}
         self.owner: list[Reg] = []
@@ -170,6 +170,8 @@ class Liveness:
                             self._define(reg, inst.loc)
         for reg in self.parts:
             self.atoms[reg] = self._part_atoms(reg)
+        for reg in self.alias:
+            self.atoms[reg] = self._atoms_of_definition(self.named(reg))
 
     def _define(self, reg: Reg, loc: Loc | None) -> None:
         if reg in self.atoms:
@@ -201,7 +203,8 @@ class Liveness:
 
     def of(self, reg: Reg) -> list[int]:
         """The atoms of a register."""
-        return self._atoms_of_definition(self.named(reg))
+        found = self.atoms.get(reg)
+        return found if found is not None else self._atoms_of_definition(reg)
 
     def file_of(self, atom: int) -> str:
         """The register file of an atom."""
@@ -261,9 +264,21 @@ class Liveness:
 
     def reads(self, inst: Inst) -> list[Reg]:
         """Registers that `inst` reads at its second point: not the tied ones, not what a part is a name for."""
+        found = self._reads.get(id(inst))
+        if found is None:
+            found = self._reads[id(inst)] = self._find_reads(inst)
+        return found
+
+    def _find_reads(self, inst: Inst) -> list[Reg]:
         if inst.opcode == "p_part" and inst.operands[0] in self.parts:
             return []
-        regs = read(inst, tied=False)
+        regs = [
+            operand.reg if isinstance(operand, Not) else operand
+            for operand in inst.operands[inst.num_results :]
+            if isinstance(operand, (Reg, Not))
+        ]
+        if inst.guard is not None:
+            regs.append(inst.guard)
         tied = addend(inst)
         return regs if tied is None else [reg for reg in regs if reg is not tied]
 
@@ -304,7 +319,7 @@ class Liveness:
             if isinstance(inst, Comment):
                 continue
             at = start + 1 + 3 * i
-            tied = dict(ties(inst))
+            tied = dict(ties(inst)) if inst.tied_in is not None else {}
             early = writes_early(inst)
             for reg in written(inst):
                 if reg in self.parts:
@@ -357,8 +372,10 @@ class Liveness:
                 mask = self._mask(reg)
                 give |= mask
                 need &= ~mask
-            for reg in read(inst):
+            for reg in self.reads(inst):
                 need |= self._mask(reg)
+            for value in inst.tied_in or ():
+                need |= self._mask(value) if isinstance(value, Reg) else 0
         for param in block.params:
             if param not in self.alias:
                 mask = self._mask(param)
@@ -380,6 +397,3 @@ def bits(mask: int) -> list[int]:
         found.append(at)
         at = text.find("1", at + 1)
     return found
-
-
-__all__ = ["Liveness", "Operand", "addend", "bits", "words", "writes_early"]

@@ -86,6 +86,15 @@ def _version_in_name(path: str) -> int:
     return OLDEST_LLVM
 
 
+def library_stamp() -> str:
+    """For cache keys: the first candidate's path, size and time of change, without loading it; "none" where there is none."""
+    path = next(candidates(), None)
+    if path is None:
+        return "none"
+    status = os.stat(path)
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
+
+
 class _Library:
     """The library in use: the path once one has answered, its version, and why others did not do."""
 

@@ -28,8 +28,8 @@ TRIPLE = b"amdgcn-amd-amdhsa"
 _PARTS = ("TargetInfo", "Target", "TargetMC", "AsmParser", "AsmPrinter", "Disassembler")
 _pointer = ctypes.c_void_p
 _ON_DIAGNOSTIC = ctypes.CFUNCTYPE(None, _pointer, _pointer)
-# LLVM's enumerations: DS_ERROR, DS_WARNING; ObjectFile; CodeGenLevelDefault, RelocPIC.
-_ERROR, _WARNING, _OBJECT_FILE, _DEFAULT_LEVEL, _PIC = 0, 1, 1, 2, 2
+# LLVM's enumerations: DS_ERROR, DS_WARNING; ObjectFile; CodeGenLevelNone (its passes have no functions to work on), RelocPIC.
+_ERROR, _WARNING, _OBJECT_FILE, _NO_OPTIMISATION, _PIC = 0, 1, 1, 0, 2
 
 # Function -> (result, arguments): s string, p pointer, i int, u unsigned, z size, q 64 bits, - nothing.
 _FUNCTIONS = {
@@ -127,7 +127,7 @@ class Llvm:
         target, message = _pointer(), _pointer()
         if self._library.LLVMGetTargetFromTriple(TRIPLE, ctypes.byref(target), ctypes.byref(message)):
             raise Refused(self._take(message))
-        return self._library.LLVMCreateTargetMachine(target, TRIPLE, cpu, features, _DEFAULT_LEVEL, _PIC, 0)
+        return self._library.LLVMCreateTargetMachine(target, TRIPLE, cpu, features, _NO_OPTIMISATION, _PIC, 0)
 
     def _emit(self, machine: int, module: int) -> tuple[bytes | None, bytes]:
         """(object, what LLVM said of a failure)."""

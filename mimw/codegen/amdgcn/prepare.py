@@ -1,24 +1,27 @@
 """What an SSA function goes through before allocation: a copy of its own, edges that can hold copies, fused branches.
 
 Owns the rules that the allocator assumes: an edge that brings arguments leaves a block with one successor; what the wave starts with
-stands first; a product of matrices is tied to what it adds to; a comparison that only decides the branch of its block stands last and
-leaves its answer in SCC (such a terminator has two edges and no condition).
+stands first; a product of matrices is tied to what it adds to; a comparison that decides the branch of its block stands last and leaves
+its answer in SCC (such a terminator has two edges and no condition).
 """
 
 from __future__ import annotations
 
 from mimw.codegen.amdgcn.isa import resolve
+from mimw.codegen.amdgcn.liveness import words
+from mimw.codegen.amdgcn.registers import shape
 from mimw.codegen.machine import (
     Block,
     Comment,
     Edge,
     Function,
+    Imm,
     Inst,
+    Operand,
     Reg,
     Terminator,
     dead_code,
     reachable_blocks,
-    read,
 )
 
 
@@ -32,10 +35,13 @@ def removable(inst: Inst) -> bool:
 def prepare(fn: Function) -> Function:
     """A copy of `fn` that obeys the rules above; instructions are shared."""
     out = _copied(fn)
-    dead_code(out, removable)
+    constants = _constants(out)
     for block in out.blocks:
-        block.insts = [_tied_product(inst) for inst in block.insts]
-    _fuse_branches(out)
+        block.insts = [_with_constants(inst, constants) for inst in block.insts]
+        for edge in block.term.edges if block.term is not None else ():
+            edge.args = [constants.get(arg, arg) if isinstance(arg, Reg) else arg for arg in edge.args]
+    _fuse_comparisons(out)
+    dead_code(out, removable)
     _split_edges(out)
     entries_first(out)
     return out
@@ -58,13 +64,66 @@ def _copied(fn: Function) -> Function:
     return out
 
 
-def _tied_product(inst: Inst | Comment) -> Inst | Comment:
-    if isinstance(inst, Comment) or not inst.opcode.startswith("v_mfma_") or inst.tied_in is not None:
+def _constants(fn: Function) -> dict[Reg, Imm]:
+    """Vector registers that hold constants, those of tuples as one long number."""
+    found: dict[Reg, Imm] = {}
+    for block in fn.blocks:
+        for inst in block.insts:
+            if isinstance(inst, Inst) and inst.num_results == 1 and inst.guard is None and inst.tied_in is None:
+                value = _constant(inst, found)
+                result = inst.operands[0]
+                if value is not None and isinstance(result, Reg) and shape(result.cls)[0] == "v":
+                    found[result] = value
+    return found
+
+
+def _constant(inst: Inst, known: dict[Reg, Imm]) -> Imm | None:
+    sources = [known.get(o, o) if isinstance(o, Reg) else o for o in inst.operands[1:]]
+    if inst.opcode == "v_mov_b32" and len(sources) == 1 and isinstance(sources[0], Imm):
+        return Imm(sources[0].value & 0xFFFFFFFF)
+    if inst.opcode != "p_pack":
+        return None
+    value = at = 0
+    for operand, source in zip(inst.operands[1:], sources, strict=True):
+        if not isinstance(source, Imm):
+            return None
+        width = 32 * shape(operand.cls)[1] if isinstance(operand, Reg) else 32
+        value |= (source.value & ((1 << width) - 1)) << at
+        at += width
+    return Imm(value)
+
+
+def _with_constants(inst: Inst | Comment, known: dict[Reg, Imm]) -> Inst | Comment:
+    """Constants in tuples and ties are made in place."""
+    if isinstance(inst, Comment):
         return inst
+    if inst.opcode == "p_pack":
+        operands: list[Operand] = [inst.operands[0]]
+        for operand in inst.operands[1:]:
+            value = known.get(operand) if isinstance(operand, Reg) else None
+            operands += [operand] if value is None else words(value, shape(operand.cls)[1])  # type: ignore[union-attr]
+        return Inst("p_pack", operands, 1, inst.loc)
+    if inst.opcode.startswith("v_mfma_"):
+        return _product(inst, known)
+    tied = inst.tied_in
+    if tied is None or not any(isinstance(value, Reg) and value in known for value in tied):
+        return inst
+    tied = [known.get(value, value) if isinstance(value, Reg) else value for value in tied]
+    return Inst(
+        inst.opcode, inst.operands, inst.num_results, inst.loc, inst.guard, inst.guard_neg, tied, inst.redefined
+    )
+
+
+def _product(inst: Inst, known: dict[Reg, Imm]) -> Inst:
+    """A product of matrices adds to its result's registers, or to the inline constant 0."""
     addend = inst.operands[3]
     if not isinstance(addend, Reg):
         return inst
-    return Inst(inst.opcode, inst.operands, inst.num_results, inst.loc, inst.guard, tied_in=[addend])
+    value = known.get(addend)
+    if value is not None and value.value == 0:
+        operands = [*inst.operands[:3], Imm(0), *inst.operands[4:]]
+        return Inst(inst.opcode, operands, 1, inst.loc, inst.guard)
+    return Inst(inst.opcode, inst.operands, 1, inst.loc, inst.guard, tied_in=[addend])
 
 
 def _split_edges(fn: Function) -> None:
@@ -96,31 +155,35 @@ def entries_first(fn: Function) -> None:
         ]
 
 
-def _fuse_branches(fn: Function) -> None:
-    uses = _use_counts(fn)
+def _fuse_comparisons(fn: Function) -> None:
+    """Let branches and selections look at SCC: each repeats its comparison right before it, which costs what a look at the mask would.
+
+    The comparison as a mask goes where nothing else needs it.
+    """
     for block in fn.blocks:
-        term = block.term
-        assert term is not None
-        if term.cond is None or uses.get(term.cond) != 1:
+        compared = {
+            inst.operands[0]: inst
+            for inst in block.insts
+            if isinstance(inst, Inst) and inst.opcode.startswith("p_cmp_")
+        }
+        if not compared:
             continue
-        for i, inst in enumerate(block.insts):
-            if isinstance(inst, Inst) and inst.opcode.startswith("p_cmp_") and inst.operands[0] is term.cond:
-                del block.insts[i]
-                block.insts.append(Inst("s_" + inst.opcode[2:], inst.operands[1:], 0, inst.loc))
-                term.cond = None
-                break
-
-
-def _use_counts(fn: Function) -> dict[Reg, int]:
-    counts: dict[Reg, int] = {}
-    for block in fn.blocks:
+        block.insts = [_fused_selection(inst, compared) for inst in block.insts]
         term = block.term
         assert term is not None
-        regs = [term.cond] if term.cond is not None else []
-        regs += [arg for edge in term.edges for arg in edge.args if isinstance(arg, Reg)]
-        for inst in block.insts:
-            if isinstance(inst, Inst):
-                regs += read(inst)
-        for reg in regs:
-            counts[reg] = counts.get(reg, 0) + 1
-    return counts
+        comparison = compared.get(term.cond) if term.cond is not None else None
+        if comparison is not None:
+            test = Inst("s_" + comparison.opcode[2:], comparison.operands[1:], 0, comparison.loc)
+            block.insts.append(test)
+            term.cond = None
+
+
+def _fused_selection(inst: Inst | Comment, compared: dict[Operand, Inst]) -> Inst | Comment:
+    """``p_select_b32 d, a, b, m`` as ``p_select_b32.s_cmp_lt_i32 d, a, b, x, y``."""
+    if isinstance(inst, Comment) or not inst.opcode.startswith("p_select_"):
+        return inst
+    comparison = compared.get(inst.operands[3])
+    if comparison is None:
+        return inst
+    opcode = f"{inst.opcode}.s_{comparison.opcode[2:]}"
+    return Inst(opcode, [*inst.operands[:3], *comparison.operands[1:]], 1, inst.loc)

@@ -1,6 +1,6 @@
 """Register allocation: every value of an SSA function gets physical registers, or a place in memory.
 
-Owns the budgets, the order in which groups (`groups`) are placed, and the choice of what is spilled (`spill` rewrites). The widest
+Owns the budgets, the order in which groups (`groups`) are placed, and the choice of what is spilled (`spill` and `accumulators` rewrite). The widest
 groups are placed first, each at the lowest place where nothing else is live at once; live ranges have holes, so the narrow ones fill
 them. Where a group finds no place, the cheapest of what stands in its way is spilled (or the group itself), and all is done again.
 
@@ -10,13 +10,15 @@ where the machine has some left beyond the vector registers, then to scratch mem
 
 from __future__ import annotations
 
+from mimw.codegen.amdgcn.accumulators import ToAccumulators
 from mimw.codegen.amdgcn.frame import Frame
 from mimw.codegen.amdgcn.groups import Group, Groups
-from mimw.codegen.amdgcn.liveness import Liveness, bits
+from mimw.codegen.amdgcn.liveness import Liveness
 from mimw.codegen.amdgcn.prepare import entries_first
 from mimw.codegen.amdgcn.registers import SCALARS
-from mimw.codegen.amdgcn.spill import spill, touches
-from mimw.codegen.machine import Function, Imm, Inst, Reg, written
+from mimw.codegen.amdgcn.rewriter import touches
+from mimw.codegen.amdgcn.spill import ToMemory
+from mimw.codegen.machine import Function, Inst, Reg
 from mimw.diagnostics import InternalError
 
 ROUNDS = 60
@@ -82,7 +84,11 @@ def allocate(fn: Function, limits: Budget) -> Allocation:
                 _reserve(found, frame.lane_registers + _spares(groups))
             victims = _Filler(found.used[file], [g for g in groups.all if g.file == file]).run()
             if victims:
-                spill(live, groups, victims, limits.a, frame, temps)
+                chosen = {id(group): group for group in victims}
+                if file == "v" and limits.a:
+                    ToAccumulators(live, groups, chosen, temps).run()
+                else:
+                    ToMemory(live, groups, chosen, frame, temps).run()
                 entries_first(fn)
                 break
         else:
@@ -145,15 +151,33 @@ class _Filler:
         return self.victims
 
     def _place(self, group: Group) -> None:
-        wanted = group.wanted
-        if wanted is not None and wanted in self._places(group) and self._fits(group, wanted):
-            self._put(group, wanted)
+        places = self._places(group)
+        if group.wanted is not None and group.wanted in places and self._fits(group, group.wanted):
+            self._put(group, group.wanted)
             return
-        for place in self._places(group):
-            if self._fits(group, place):
-                self._put(group, place)
-                return
-        self._make_room(group)
+        place = self._first_fit(group, places)
+        if place is None:
+            self._make_room(group)
+        else:
+            self._put(group, place)
+
+    def _first_fit(self, group: Group, places: range) -> int | None:
+        """The lowest place where nothing is in the way."""
+        busy = self.busy
+        if len(group.lives) == 1:
+            ((offset, live),) = group.lives.items()
+            for place in places:
+                if not busy[place + offset] & live:
+                    return place
+            return None
+        cells = list(group.lives.items())
+        for place in places:
+            for offset, live in cells:
+                if busy[place + offset] & live:
+                    break
+            else:
+                return place
+        return None
 
     def _places(self, group: Group) -> range:
         """Where a group may stand, whether or not there is something."""
@@ -216,9 +240,7 @@ class _Filler:
 
 
 def _rank(group: Group) -> tuple[int, int, int]:
-    """What may not be spilled and is wide comes first, then by start."""
+    """What may not be spilled comes first, then what has a place already, then the widest; each by start."""
     start = min((live & -live).bit_length() for live in group.lives.values())
-    return (0 if group.cost == INFINITE else 1, -group.width if group.width > 1 else 0, start)
-
-
-__all__ = ["Allocation", "Budget", "Imm", "allocate", "bits", "budget", "written"]
+    first = 0 if group.cost == INFINITE else 1 if group.wanted is not None else 2
+    return (first, -group.width if group.width > 1 else 0, start)

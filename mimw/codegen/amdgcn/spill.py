@@ -1,8 +1,7 @@
-"""Spill code: groups of values that found no registers go to memory, or to accumulation registers.
+"""Spill code: groups of values that found no registers go to memory.
 
-Owns the rewriting of an SSA function. A spilled group lives in one place: values that shared registers share memory, so that ties,
-parameters and parts of tuples cost nothing there. Every definition saves, every use restores into a temporary of its own; a constant
-is made anew instead. Assumes that edges which bring parameters leave blocks with one successor.
+A spilled group lives in one place of the frame: values that shared registers share memory, so that ties, parameters and parts of tuples
+cost nothing there. Every definition saves, every use restores into a temporary of its own; a constant is made anew instead.
 """
 
 from __future__ import annotations
@@ -11,128 +10,14 @@ from itertools import pairwise
 
 from mimw.codegen.amdgcn.frame import Frame
 from mimw.codegen.amdgcn.groups import Group, Groups
-from mimw.codegen.amdgcn.isa import resolve
 from mimw.codegen.amdgcn.liveness import Liveness, addend
 from mimw.codegen.amdgcn.parallel import schedule
 from mimw.codegen.amdgcn.registers import shape
-from mimw.codegen.machine import Block, Comment, Edge, Imm, Inst, Not, Operand, Reg, operand_regs, written
+from mimw.codegen.amdgcn.rewriter import Rewriter, rebuilt, remakes
+from mimw.codegen.machine import Block, Comment, Edge, Imm, Inst, Operand, Reg, written
 
 
-def touches(live: Liveness, inst: Inst) -> list[Reg]:
-    """The registers that `inst` really reads or writes."""
-    regs = live.reads(inst)
-    if inst.tied_in is not None:
-        for operand in inst.tied_in:
-            regs += operand_regs(operand)
-    if not (inst.opcode == "p_part" and inst.operands[0] in live.parts):
-        regs += written(inst)
-    return regs
-
-
-def remakes(inst: Inst) -> bool:
-    """Whether making the result again is as good as keeping it: a move of a constant."""
-    return (
-        inst.opcode in ("v_mov_b32", "v_mov_b64", "s_mov_b32", "s_mov_b64", "s_movk_i32", "p_copy")
-        and inst.guard is None
-        and inst.tied_in is None
-        and len(inst.operands) == 2
-        and isinstance(inst.operands[1], Imm)
-    )
-
-
-def spill(live: Liveness, groups: Groups, victims: list[Group], agprs: int, frame: Frame, temps: set[Reg]) -> None:
-    """Rewrite the function of `live` so that `victims` (groups of one file) hold no registers of that file; `temps` grows.
-
-    Vector groups go to accumulation registers where the machine has any (`agprs`), others to the frame.
-    """
-    chosen = {id(group): group for group in victims}
-    if victims[0].file == "v" and agprs:
-        _ToAccumulators(live, groups, chosen, temps).run()
-        return
-    _ToMemory(live, groups, chosen, frame, temps).run()
-
-
-class _Rewriter:
-    """What both kinds share: walking the blocks, and substituting registers inside instructions."""
-
-    def __init__(self, live: Liveness, groups: Groups, chosen: dict[int, Group], temps: set[Reg]) -> None:
-        self.live = live
-        self.groups = groups
-        self.chosen = chosen
-        self.temps = temps
-        self.out: list[Inst | Comment] = []
-
-    def run(self) -> None:
-        """Rewrite every block in place."""
-        for block in self.live.blocks:
-            self.out = []
-            self.begin(block)
-            for inst in block.insts:
-                if isinstance(inst, Comment):
-                    self.out.append(inst)
-                else:
-                    self.inst(inst)
-            self.finish(block)
-            block.insts = self.out
-        for block in self.live.blocks:
-            self.params(block)
-
-    def begin(self, block: Block) -> None:
-        """Called before the instructions of a block."""
-
-    def inst(self, inst: Inst) -> None:
-        """Append what replaces an instruction."""
-        raise NotImplementedError
-
-    def finish(self, block: Block) -> None:
-        """Called after the instructions of a block: rewrites its terminator."""
-        raise NotImplementedError
-
-    def params(self, block: Block) -> None:
-        """Called for every block when all terminators are rewritten."""
-
-    def keep(self, block: Block, wanted: list[bool]) -> None:
-        """Drop the other parameters of a block, and their arguments."""
-        if all(wanted):
-            return
-        for other in self.live.blocks:
-            for edge in self.live.term(other).edges:
-                if edge.block is block:
-                    edge.args = [arg for arg, keep in zip(edge.args, wanted, strict=True) if keep]
-        block.params = [param for param, keep in zip(block.params, wanted, strict=True) if keep]
-
-    def is_chosen(self, reg: Reg) -> bool:
-        """Whether the value is one of the victims'."""
-        return id(self.groups.group_of[self.live.of(reg)[0]]) in self.chosen
-
-    def temp(self, like: Reg, file: str = "") -> Reg:
-        """A temporary shaped like a value (in another file)."""
-        cls = f"{file}{32 * shape(like.cls)[1]}" if file else like.cls
-        reg = Reg(cls, like.hint)
-        self.temps.add(reg)
-        return reg
-
-    def emit(self, opcode: str, operands: list[Operand], results: int, like: Inst | None) -> None:
-        """Append an instruction at the place of another."""
-        self.out.append(Inst(opcode, operands, results, like.loc if like is not None else None))
-
-
-def _replace(operand: Operand, new: dict[Reg, Reg]) -> Operand:
-    if isinstance(operand, Reg):
-        return new.get(operand, operand)
-    if isinstance(operand, Not):
-        return Not(new.get(operand.reg, operand.reg))
-    return operand
-
-
-def _rebuilt(inst: Inst, sources: dict[Reg, Reg], results: dict[Reg, Reg], tied: "list[Operand | None] | None") -> Inst:
-    """`inst` with other registers."""
-    operands = [_replace(o, results if i < inst.num_results else sources) for i, o in enumerate(inst.operands)]
-    guard = sources.get(inst.guard, inst.guard) if inst.guard is not None else None
-    return Inst(inst.opcode, operands, inst.num_results, inst.loc, guard, inst.guard_neg, tied, inst.redefined)
-
-
-class _ToMemory(_Rewriter):
+class ToMemory(Rewriter):
     """Victims go to the frame; constants among them are made anew."""
 
     def __init__(self, live: Liveness, groups: Groups, chosen: dict[int, Group], frame: Frame, temps: set[Reg]) -> None:
@@ -199,7 +84,7 @@ class _ToMemory(_Rewriter):
         new = {reg: self.reload(reg, inst) for reg in dict.fromkeys(live.reads(inst)) if self.is_chosen(reg)}
         tied = self._tied(inst, new)
         made = {reg: self.temp(reg) for reg in results}
-        self.out.append(_rebuilt(inst, new, made, tied) if new or made or tied else inst)
+        self.out.append(rebuilt(inst, new, made, tied) if new or made or tied else inst)
         for reg, temp in made.items():
             self.emit("p_save", [Imm(self.word(live.of(reg)[0])), temp], 0, inst)
 
@@ -326,105 +211,3 @@ class _ToMemory(_Rewriter):
     def params(self, block: Block) -> None:
         """Parameters that live in memory are none any more."""
         self.keep(block, [not self.is_chosen(param) for param in block.params])
-
-
-class _ToAccumulators(_Rewriter):
-    """Victims become values of accumulation registers; what cannot name those works on copies."""
-
-    def __init__(self, live: Liveness, groups: Groups, chosen: dict[int, Group], temps: set[Reg]) -> None:
-        super().__init__(live, groups, chosen, temps)
-        self.new: dict[Reg, Reg] = {}
-
-    def moved(self, reg: Reg) -> Reg:
-        """The accumulation register of a victim."""
-        reg = self.live.named(reg)
-        found = self.new.get(reg)
-        if found is None:
-            found = self.new[reg] = Reg(f"a{32 * shape(reg.cls)[1]}", reg.hint)
-        return found
-
-    def inst(self, inst: Inst) -> None:
-        chosen = [reg for reg in dict.fromkeys(touches(self.live, inst)) if self.is_chosen(reg)]
-        if inst.opcode == "p_part" and inst.operands[0] in self.live.parts:
-            chosen = [reg for reg in (*written(inst), *operand_regs(inst.operands[1])) if self.is_chosen(reg)]
-        if not chosen:
-            self.out.append(inst)
-            return
-        if (
-            inst.opcode in ("p_pack", "p_part", "p_copy", "p_undef")
-            or self.live.copies(inst) is not None
-            or remakes(inst)
-        ):
-            opcode = inst.opcode if inst.opcode[:2] == "p_" else "p_copy"
-            operands = [self.moved(o) if isinstance(o, Reg) and o in chosen else o for o in inst.operands]
-            self.emit(opcode, operands, inst.num_results, inst)
-            return
-        self._real(inst, chosen)
-
-    def _real(self, inst: Inst, chosen: list[Reg]) -> None:
-        """An instruction of the machine: accumulation registers where it takes them, copies elsewhere."""
-        places = _accumulator_slots(inst)
-        together = inst.opcode.startswith("v_mfma_")  # result and addend lie in one file
-        in_place = {o for i, o in enumerate(inst.operands) if i in places and o in chosen}
-        elsewhere = {o for i, o in enumerate(inst.operands) if i not in places for o in operand_regs(o) if o in chosen}
-        result = next(iter(written(inst)), None)
-        results = set(written(inst))
-        sources: dict[Reg, Reg] = {}
-        made: dict[Reg, Reg] = {}
-        in_accumulators = result in in_place and result not in elsewhere
-        for reg in dict.fromkeys(self.live.reads(inst)):
-            if reg in chosen:
-                direct = reg in in_place and reg not in elsewhere
-                if together and reg is inst.operands[3]:
-                    direct = direct and in_accumulators
-                sources[reg] = self.moved(reg) if direct else self._copied(self.moved(reg), "v", inst)
-            elif together and in_accumulators and reg is inst.operands[3]:
-                sources[reg] = self._copied(reg, "a", inst)
-        tied = self._tied(inst, chosen, in_accumulators, sources)
-        for reg in results:
-            if reg in chosen:
-                made[reg] = self.moved(reg) if in_accumulators else self.temp(reg, "v")
-        self.out.append(_rebuilt(inst, sources, made, tied))
-        for reg, temp in made.items():
-            if not in_accumulators:
-                self.emit("p_copy", [self.moved(reg), temp], 1, inst)
-
-    def _tied(
-        self, inst: Inst, chosen: list[Reg], in_accumulators: bool, sources: dict[Reg, Reg]
-    ) -> "list[Operand | None] | None":
-        if inst.tied_in is None:
-            return None
-        tied: list[Operand | None] = []
-        printed = addend(inst)
-        for operand in inst.tied_in:
-            value = operand
-            if isinstance(operand, Reg):
-                if operand in chosen:
-                    value = self.moved(operand) if in_accumulators else self._copied(self.moved(operand), "v", inst)
-                elif in_accumulators:
-                    value = self._copied(operand, "a", inst)
-                if operand is printed and isinstance(value, Reg):
-                    sources[operand] = value
-            tied.append(value)
-        return tied
-
-    def _copied(self, source: Reg, file: str, like: Inst) -> Reg:
-        temp = self.temp(source, file)
-        self.emit("p_copy", [temp, source], 1, like)
-        return temp
-
-    def finish(self, block: Block) -> None:
-        for edge in self.live.term(block).edges:
-            edge.args = [self.moved(a) if isinstance(a, Reg) and self.is_chosen(a) else a for a in edge.args]
-
-    def params(self, block: Block) -> None:
-        """Parameters change their class; those that are only a name for a victim are replaced by it everywhere."""
-        self.keep(block, [not (self.is_chosen(param) and param in self.live.alias) for param in block.params])
-        block.params = [self.moved(p) if self.is_chosen(p) else p for p in block.params]
-
-
-def _accumulator_slots(inst: Inst) -> set[int]:
-    """The operands that may be accumulation registers. Only products may have several: others would need all in one file."""
-    slots = resolve(inst.opcode).slots if inst.opcode[:2] != "p_" else ()
-    found = {i for i, slot in enumerate(slots) if slot.agpr}
-    return found if len(found) == 1 or inst.opcode.startswith("v_mfma_") else set()

@@ -5,7 +5,10 @@ before ``s_barrier`` for shared memory. ``vmcnt`` counts vector memory in order 
 ``lgkmcnt`` counts shared memory in order, and scalar loads and messages out of order, so that those are waited for to zero. Stores
 need no wait: their data is read when they are issued (CDNA3 ISA, section 4.4; vmcnt up to 63, lgkmcnt up to 15).
 
-Explicit waits (``p_wait_vm n``, ``p_wait_lgkm n``) become waits where more than n instructions may be pending, and nothing elsewhere.
+Explicit waits (``p_wait_vm n``, ``p_wait_lgkm n``) become waits where more than n instructions may be pending, and nothing elsewhere. Loads
+to shared memory belong to groups (``p_commit_group`` ends one): ``p_wait_group n`` waits for all groups but the latest n, and for no
+other instruction that is younger. Whoever shares the bytes adds the barrier.
+
 The analysis goes forward over the flow of control; where paths meet, each position in a queue holds what any of them holds there.
 """
 
@@ -15,7 +18,11 @@ from mimw.codegen.amdgcn.control_flow import runs_of
 from mimw.codegen.amdgcn.effects import Effects
 from mimw.codegen.machine import Comment, Imm, Inst, Label, Operand, Symbol
 
-VM_MOST, LGKM_MOST = 63, 15
+VM_MOST, LGKM_MOST = 62, 14
+"""Counts that a wait can name: one below what the counters hold, where a full counter cannot be told from more (and waiting for 15 is no wait)."""
+
+_GROUPS, _OLDEST = 1024, 15
+"""In a queue's entries, bit ``_GROUPS + k`` says: a load to shared memory whose group was followed by k ends of groups (or more, for the last)."""
 
 _Item = Inst | Label | Comment
 
@@ -63,6 +70,17 @@ class _Queue:
             self.all |= writes
         if not self.pending:
             self.unordered = False
+
+    def commit(self) -> None:
+        """A group ends: all loads to shared memory that are pending are one group older."""
+        low = (1 << _GROUPS) - 1
+        for i, writes in enumerate(self.pending):
+            ages = writes >> _GROUPS
+            older = (ages << 1) | (ages & 1 << _OLDEST)
+            self.pending[i] = writes & low | (older & (2 << _OLDEST) - 1) << _GROUPS
+        self.all = 0
+        for writes in self.pending:
+            self.all |= writes
 
     def merge(self, other: "_Queue") -> bool:
         """Take in what another path brings; says whether that is something new."""
@@ -135,8 +153,11 @@ def _through(items: list[_Item], state: _State, effects: dict[int, Effects]) -> 
         if not isinstance(item, Inst):
             out.append(item)
             continue
-        if item.opcode in ("p_wait_vm", "p_wait_lgkm"):
-            out += _explicit(item, state)
+        if item.opcode == "p_commit_group":
+            state.vm.commit()
+            continue
+        if item.opcode.startswith("p_wait_"):
+            out += _of_groups(item, state) if item.opcode == "p_wait_group" else _explicit(item, state)
             continue
         effect = effects[id(item)]
         out += _wait_before(item, effect, state)
@@ -157,6 +178,17 @@ def _explicit(item: Inst, state: _State) -> list[_Item]:
     if not vm and wanted == 0:
         state.shared = False
     return [_wait(wanted if vm else None, None if vm else wanted, item)]
+
+
+def _of_groups(item: Inst, state: _State) -> list[_Item]:
+    count = item.operands[0]
+    assert isinstance(count, Imm)
+    older = ((1 << _OLDEST) - 1) << (_GROUPS + min(count.value, _OLDEST - 1) + 1)
+    wanted = state.vm.needed(older)
+    if wanted is None:
+        return []
+    state.vm.wait(wanted)
+    return [_wait(wanted, None, item)]
 
 
 def _wait_before(item: Inst, effect: Effects, state: _State) -> list[_Item]:
@@ -189,7 +221,8 @@ def _issue(effect: Effects, state: _State) -> None:
     if not counter or effect.inst.opcode == "buffer_inv":
         return
     if counter == "vm":
-        state.vm.push(effect.writes, False)
+        to_shared = "_lds" in effect.inst.opcode
+        state.vm.push(effect.writes | (1 << _GROUPS if to_shared else 0), False)
         return
     shared = effect.row.unit == "ds"
     state.lgkm.push(effect.writes, not shared)

@@ -7,18 +7,17 @@ from typing import Any
 from mimw.codegen.lane import Lane, LazyTile, Tile, bits_of
 from mimw.codegen.lowering import Lowering, layout_of, lowers
 from mimw.codegen.shared.tensor import renamed
-from mimw.ir.conversion import plan_conversion
 from mimw.ir.conversion_shared import Access, SharedPlan, Side
 from mimw.ir.conversion_shuffle import Round, ShufflePlan, Stage
-from mimw.ir.scratch import element_bits
+from mimw.ir.scratch import conversion_plan
 from mimw.ir.types import I1, I32, U8, U32
 
 
 @lowers("tensor.convert_layout")
 def lower_convert_layout(ctx: Lowering, op: Any) -> None:
     """The same tile in another layout."""
-    src, dst = layout_of(op.src), layout_of(op.result)
-    plan = plan_conversion(src, dst, op.type.shape, element_bits(op.src))
+    dst = layout_of(op.result)
+    plan = conversion_plan(op)
     tile = ctx.tile(op.src)
     if plan.rename is not None:
         ctx.set(op.result, renamed(tile, plan.rename))

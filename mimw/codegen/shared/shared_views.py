@@ -117,7 +117,7 @@ def lower_local_gather(ctx: Lowering, op: Any) -> None:
     t, _ = memdesc(ctx, op.src)
     layout = layout_of(op.result)
     held = U8 if t.dtype is I1 else t.dtype
-    place = _indexed(ctx, op.src, layout, op.axis, bits_of(held) // 8)
+    place = indexed(ctx, op.src, layout, op.axis, bits_of(held) // 8)
     inside = ctx.holes(layout, op.result.type.shape)
     indices = ctx.tile(op.indices)
     out = [b.load("shared", held, place(r, indices[r]), 1, inside(r), None, "")[0] for r in range(layout.num_regs)]
@@ -132,7 +132,7 @@ def lower_local_scatter(ctx: Lowering, op: Any) -> None:
     b = ctx.b
     layout = layout_of(op.src)
     values = as_memory(ctx, list(ctx.tile(op.src)))
-    place = _indexed(ctx, op.dst, layout, op.axis, bits_of(values[0].dtype) // 8)
+    place = indexed(ctx, op.dst, layout, op.axis, bits_of(values[0].dtype) // 8)
     registers, lanes, warps, _ = algebra.owner_mask(layout)
     owner = ctx.is_thread(lanes, warps)
     inside = ctx.holes(layout, op.src.type.shape)
@@ -143,7 +143,7 @@ def lower_local_scatter(ctx: Lowering, op: Any) -> None:
             b.store("shared", place(r, indices[r]), [values[r]], b.both(owner, inside(r)), "")
 
 
-def _indexed(ctx: Lowering, buffer: Value, layout: Layout, axis: int, size: int) -> Callable[[int, Lane], Lane]:
+def indexed(ctx: Lowering, buffer: Value, layout: Layout, axis: int, size: int) -> Callable[[int, Lane], Lane]:
     """(register, index) -> byte address of the element whose coordinate along `axis` is the index."""
     b = ctx.b
     _, shared = memdesc(ctx, buffer)

@@ -87,7 +87,8 @@ class MakeDescriptorOp(Op):
 
     `shape` holds the sizes (i32) then the strides (i64) in order. `type` gives the block. `padding` is "zero" or "nan".
     Each op has room for `slots` descriptors a CTA; `slot` (i32, 0 without one) picks the one that is written, so that copies that
-    are under way through the others go on. `scratch` is the byte offset of the shared memory in which the map is edited (-1: not yet).
+    are under way through the others go on. Ops of one `room` (a number, -1: of its own) share that. `scratch` is the byte offset of the
+    shared memory in which the map is edited (-1: not yet).
     """
 
     ptr: Value = operand()
@@ -97,6 +98,7 @@ class MakeDescriptorOp(Op):
     padding: str = attr_default(default="zero", choices=("zero", "nan"))
     slots: int = attr_default(default=1)
     scratch: int = attr_default(default=-1)
+    room: int = attr_default(default=-1)
     result: Value = result()
 
     def infer(self) -> list[Type]:
@@ -185,6 +187,32 @@ class TmaPrefetchOp(Op):
 
     def infer(self) -> list[Type]:
         _check_copy(self.desc, self.desc, self.coords)
+        return []
+
+
+@op("async_copy.made_descriptor", effects=[Effect("global", "read", proxy="tensormap")], layout="none")
+class MadeDescriptorOp(Op):
+    """The descriptor that a `make_descriptor` of the same `room` (in whatever task, before this) has left in `slot` (i32, 0 without one)."""
+
+    slot: Value | None = optional()
+    type: TensorDescType = attr()
+    room: int = attr()
+    result: Value = result()
+
+    def infer(self) -> list[Type]:
+        if self.slot is not None and self.slot.type is not I32:
+            raise ValueError(f"the slot is i32, not {self.slot.type}")
+        return [self.type]
+
+
+@op("async_copy.prefetch_descriptor", effects=[Effect("global", "read", "desc")], layout="none")
+class PrefetchDescriptorOp(Op):
+    """Bring a descriptor itself (not what it describes) near. Changes no value."""
+
+    desc: Value = operand()
+
+    def infer(self) -> list[Type]:
+        desc_type(self.desc)
         return []
 
 

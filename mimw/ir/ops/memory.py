@@ -82,6 +82,20 @@ class StoreOp(Op):
         return []
 
 
+@op("memory.prefetch", effects=[Effect("global", "read", "ptr")])
+class PrefetchOp(Op):
+    """Bring the cache lines of what `ptr` names, where `mask` is true, near: into "L1" or "L2". Changes no value."""
+
+    ptr: Value = operand()
+    mask: Value | None = optional()
+    level: str = attr_default(default="L2", choices=("L1", "L2"))
+
+    def infer(self) -> list[Type]:
+        _pointee(self.ptr)
+        _check_mask(self.ptr, self.mask)
+        return []
+
+
 def memdesc_type(v: Value) -> MemDescType:
     """The type of a value that must be a memdesc; ValueError otherwise."""
     if not isinstance(v.type, MemDescType):
@@ -114,8 +128,8 @@ class LocalAllocOp(Op):
     """A buffer in shared memory of `type`; `src`, when given, is stored into it at once. `offset` is its byte offset (-1: not yet).
 
     With a `storage` (a `memory.storage`, or another buffer, which it then lies upon) it shares the bytes of that, as `member` of it (a
-    buffer that others lie upon is number 0). `slot` is then the bytes
-    of one of its slots, whose distance is part of its layout, `total` those of the whole storage, when others lie upon it (0: not yet).
+    buffer that others lie upon is number 0). `slot` is then the bytes of one of its slots, whose distance is part of its layout, `total`
+    those of the whole storage, when others lie upon it (0: not yet). `pinned`: the user chose the layout.
     """
 
     src: Value | None = optional()
@@ -124,6 +138,7 @@ class LocalAllocOp(Op):
     member: int = attr_default(default=0)
     slot: int = attr_default(default=0)
     total: int = attr_default(default=0)
+    pinned: bool = attr_default(default=False)
     storage: Value | None = optional(default=None)
     result: Value = result()
 
@@ -268,6 +283,25 @@ class LocalScatterOp(Op):
         t = memdesc_type(self.dst)
         if shape_of(self.src.type) != shape_of(self.indices.type) or element_of(self.src.type) is not t.dtype:
             raise ValueError(f"local_scatter of {self.src.type} by {self.indices.type} into {t}")
+        return []
+
+
+@op("memory.local_count", effects=[Effect("shared", "read", "dst"), Effect("shared", "write", "dst")])
+class LocalCountOp(Op):
+    """dst[indices[i]] += 1 for each i whose mask is true (all without one), each at once; dst is a buffer of i32 with one dimension."""
+
+    dst: Value = operand()
+    indices: Value = operand()
+    mask: Value | None = optional()
+
+    def infer(self) -> list[Type]:
+        t = memdesc_type(self.dst)
+        if t.dtype is not I32 or len(t.shape) != 1 or element_of(self.indices.type) is not I32:
+            raise ValueError(f"local_count of {self.indices.type} into {t}")
+        if self.mask is not None and (
+            element_of(self.mask.type) is not I1 or shape_of(self.mask.type) != shape_of(self.indices.type)
+        ):
+            raise ValueError(f"mask {self.mask.type} does not fit {self.indices.type}")
         return []
 
 

@@ -231,12 +231,14 @@ def _reduced(t: TensorType, axis: int) -> Type:
 
 @op("tensor.convert_layout")
 class ConvertLayoutOp(Op):
-    """The same tile in another layout (the result type's). `reason` says why inference put it there."""
+    """The same tile in another layout (the result type's). `reason` says why inference put it there. `budget`: bytes of shared memory
+    that it may take, 0 for what it likes; with fewer it goes in rounds."""
 
     src: Value = operand()
     type: TensorType = attr()
     reason: str = attr_default(default="")
     scratch: int = attr_default(default=-1)
+    budget: int = attr_default(default=0)
     result: Value = result()
 
     def infer(self) -> list[Type]:

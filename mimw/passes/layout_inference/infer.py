@@ -377,6 +377,7 @@ _PRIMARY_IS_SOURCE = {
     "tensor.reduce",
     "tensor.scan",
     "memory.store",
+    "memory.prefetch",
     "memory.local_store",
     "memory.local_alloc",
     "cluster.remote_store",

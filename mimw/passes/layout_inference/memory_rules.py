@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from mimw.diagnostics import InternalError
 from mimw.ir.core import OpBase, Value
-from mimw.ir.layout import Layout
+from mimw.ir.layout import Layout, SharedLayout
+from mimw.ir.layout_factories import turned_block
+from mimw.ir.ops.memory import LocalAllocOp
 from mimw.ir.types import MemDescType, PointerType, TensorType, element_of
 from mimw.passes.facts import vector_width
 from mimw.passes.layout_inference import costs
@@ -28,8 +30,9 @@ class AccessRule(Rule):
         first = ctx.spread(t.shape, order, vec)
         if t.rank == 1:
             return [first]
+        turned = _turned(op, order, vec, ctx) if ctx.target.has("mfma") else []
         warps_apart = _warps_on_slow_dims(t.shape, order, vec, ctx)
-        return [first] if warps_apart is first else [first, warps_apart]
+        return [first, *turned] if warps_apart is first else [first, warps_apart, *turned]
 
     def cost(self, op: OpBase, primary: Layout, ctx: Context) -> float:
         ptr = op.operands[0]
@@ -60,6 +63,24 @@ def _warps_on_slow_dims(shape: tuple[int, ...], order: tuple[int, ...], vec: int
     return Layout.get(plain.dims, reg, plain.lane, [*reversed(warp), *zeros])
 
 
+def _turned(op: OpBase, order: tuple[int, ...], vec: int, ctx: Context) -> list[Layout]:
+    """For a tile that is only stored in a buffer which lies along the other dimension: threads hold neighbours of both, so that
+    their stores are 8 bytes wide, and the lanes next to them fill rows of the buffer."""
+    users = op.results[0].users if op.results else []
+    layouts = [u.type.layout for u in users if isinstance(u, LocalAllocOp) and u.type.layout is not None]
+    t = op.results[0].type if op.results else None
+    if not isinstance(t, TensorType) or t.rank != 2 or len(layouts) != len(users) or not users or bits_of(t) > 16:
+        return []
+    if any(layout.bases[order[1]][:1] != (1,) for layout in layouts):
+        return []
+    run = _STORE_BYTES * 8 // bits_of(t)
+    return [turned_block(t.shape, order, ctx.num_warps, vec, run, _ROW_BYTES // _STORE_BYTES, ctx.target.warp_size)]
+
+
+_STORE_BYTES, _ROW_BYTES = 8, 128
+"""What a lane stores at once of a turned tile, and what the shared memory takes in a cycle."""
+
+
 def _mask(op: OpBase) -> Value | None:
     position = next((i for i, f in enumerate(op.spec.operands) if f.name == "mask"), -1)
     return op.operands[sum(op.segments[:position])] if position >= 0 and op.segments[position] else None
@@ -88,11 +109,25 @@ class SharedRule(Rule):
         run = 1
         if bits == 16 and op.results and any(user.name == "mma.dot" for user in op.results[0].users):
             return primary.num_regs / 2 * costs.WAVEFRONT  # ldmatrix
-        if memory.layout is not None:
+        if memory.layout is not None and ctx.target.has("mfma"):
+            run = min(_run_in_registers(primary, memory.layout), max(1, 128 // bits))
+        elif memory.layout is not None:
             for d, bases in enumerate(memory.layout.bases):
                 if bases[:1] == (1,):
                     run = max(run, min(primary.contiguity(d), max(1, 128 // bits)))
         return primary.num_regs / run * (max(1.0, run * bits / 32) * costs.WAVEFRONT + 1)
+
+
+def _run_in_registers(layout: Layout, memory: SharedLayout) -> int:
+    """Neighbours in memory that a thread holds, in whatever registers: an access takes them together."""
+    for d, bases in enumerate(memory.bases):
+        if bases[:1] == (1,):
+            held = {v[d] for v in layout.reg if v[d] and not any(x for e, x in enumerate(v) if e != d)}
+            run = 1
+            while run in held:
+                run *= 2
+            return run
+    return 1
 
 
 def _shared_tile(op: OpBase) -> TensorType:

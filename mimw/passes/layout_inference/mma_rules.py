@@ -5,13 +5,26 @@ from __future__ import annotations
 from mimw.diagnostics import InternalError
 from mimw.ir.core import OpBase
 from mimw.ir.layout import Layout
-from mimw.ir.layout_factories import mma_accumulator, mma_operand_a, mma_operand_b, wgmma_accumulator, wgmma_operand_a
+from mimw.ir.layout_factories import (
+    mfma_accumulator,
+    mfma_operand_a,
+    mfma_operand_b,
+    mma_accumulator,
+    mma_operand_a,
+    mma_operand_b,
+    wgmma_accumulator,
+    wgmma_operand_a,
+)
 from mimw.ir.types import MemDescType, TensorType
 from mimw.passes.layout_inference.rule import Context, Rule, bits_of, tile_of
+from mimw.passes.stage_dot import from_product
+
+_WAVE_BITS = 6
+"""Lane bits of a layout on waves of 64: products on tiles are then v_mfma."""
 
 
 class DotRule(Rule):
-    """mma.dot. With tiles as operands: mma.sync, one candidate for each way to share the warps between M and N. With memdescs: fma
+    """mma.dot. With tiles as operands: mma.sync or v_mfma, one candidate for each way to share the warps between M and N. With memdescs: fma
     on a blocked accumulator. Primary: the accumulator's layout."""
 
     def seeds(self, op: OpBase, ctx: Context) -> list[Layout]:
@@ -21,6 +34,8 @@ class DotRule(Rule):
             return [ctx.spread(acc.shape, None, 4)]
         bits = bits_of(acc)
         found: list[Layout] = []
+        if ctx.target.has("mfma"):
+            return mfma_layouts(acc, ctx.num_warps)[:3]
         for wm, wn in warp_splits(acc.shape, ctx.num_warps):
             layout = mma_accumulator(acc.shape, wm, wn, 64 if bits == 64 else 32)
             if layout not in found:
@@ -37,6 +52,10 @@ class DotRule(Rule):
         assert isinstance(t, TensorType)
         acc = op.results[0].type
         assert isinstance(acc, TensorType)
+        if len(primary.lane) == _WAVE_BITS:
+            rows, wm, wn = mfma_way_of(primary, acc)
+            least = from_product(op.operands[0])  # another product's accumulator is operand A as it lies
+            return (mfma_operand_a if index == 0 else mfma_operand_b)(t.shape, bits_of(t), rows, wm, wn, least)
         wm, wn = splits_of(primary, acc)
         make = mma_operand_a if index == 0 else mma_operand_b
         return make(t.shape, bits_of(t), wm, wn)
@@ -66,6 +85,35 @@ def splits_of(accumulator: Layout, t: TensorType) -> tuple[int, int]:
         if mma_accumulator(t.shape, wm, wn, elem_bits) is accumulator:
             return wm, wn
     raise InternalError(f"{accumulator} is no mma.sync accumulator of {t}")
+
+
+def _mfma_ways(t: TensorType, num_warps: int) -> list[tuple[int, int, int]]:
+    """(rows of the instruction, warps_m, warps_n), best first: 32x32 where every warp has whole ones, as it reads least from memory."""
+    m, n = t.shape
+    wide = bits_of(t) == 64
+    ways: list[tuple[float, int, int, int]] = []
+    for wm, wn in warp_splits(t.shape, num_warps):
+        rows = 32 if not wide and m >= 32 * wm and n >= 32 * wn else 16
+        idle = max(1.0, wm * rows / m) * max(1.0, wn * rows / n)
+        ways.append((idle * (m / wm + n / wn), rows, wm, wn))
+    ways.sort(key=lambda w: (w[0], w[3]))
+    return [way[1:] for way in ways]
+
+
+def mfma_layouts(t: TensorType, num_warps: int) -> list[Layout]:
+    """The layouts that an accumulator of v_mfma may have."""
+    wide = 64 if bits_of(t) == 64 else 32
+    found = [mfma_accumulator(t.shape, rows, wm, wn, wide) for rows, wm, wn in _mfma_ways(t, num_warps)]
+    return list(dict.fromkeys(found))
+
+
+def mfma_way_of(accumulator: Layout, t: TensorType) -> tuple[int, int, int]:
+    """(rows of the instruction, warps_m, warps_n) of one of the `mfma_layouts`, by search as in `splits_of`."""
+    wide = 64 if bits_of(t) == 64 else 32
+    for rows, wm, wn in _mfma_ways(t, accumulator.num_warps):
+        if mfma_accumulator(t.shape, rows, wm, wn, wide) is accumulator:
+            return rows, wm, wn
+    raise InternalError(f"{accumulator} is no v_mfma accumulator of {t}")
 
 
 class AsyncDotRule(Rule):

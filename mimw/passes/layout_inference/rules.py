@@ -47,6 +47,7 @@ RULES: dict[str, Rule] = {
     "tensor.scan": ScanRule(),
     "memory.load": AccessRule(),
     "memory.store": AccessRule(),
+    "memory.prefetch": AccessRule(),
     "async_copy.load": AccessRule(),
     "memory.local_alloc": SharedRule(),
     "memory.local_store": SharedRule(),

@@ -22,6 +22,7 @@ from mimw.ir.ops.control import ForOp, WhileOp
 from mimw.ir.ops.memory import LocalViewOp
 from mimw.ir.types import BarrierType, MemDescType, TensorDescType
 from mimw.passes.folding import constant_of
+from mimw.passes.protocol.warn import tell
 from mimw.passes.shared_places import barrier_alloc
 from mimw.passes.tasks import TaskMap
 
@@ -99,7 +100,10 @@ def _ends_meet(module: Module, alloc: BarrierAllocOp, uses: list[OpBase]) -> Non
             else "let another task call ml.barrier_arrive or ml.barrier_expect_bytes on it",
         )
     if arrives and not waits:
-        module.remark("protocol", arrives[0].loc, f"nothing ever waits for {name}, on which this arrives")
+        text = f"nothing ever waits for {name}, on which this arrives"
+        tell(module, "barrier-unawaited", arrives[0].loc, text, [Note("the barrier", alloc.loc)])
+    if not uses:
+        tell(module, "barrier-unused", alloc.loc, f"nobody uses {name}")
 
 
 def _arrivals(alloc: BarrierAllocOp, uses: list[OpBase]) -> None:
@@ -196,7 +200,14 @@ def _phases(module: Module, alloc: BarrierAllocOp, uses: list[OpBase]) -> None:
         view = op.barrier.defining_op
         if loop is not None and (not isinstance(view, BarrierViewOp) or not _inside(view.index, loop)):
             text = f"this waits for the same phase of {barrier_name(alloc)} in every trip of the loop in line {loop.loc.line}"
-            module.remark("protocol", op.loc, text + ": a barrier's phase alternates")
+            tell(
+                module,
+                "barrier-same-phase",
+                op.loc,
+                text,
+                [Note("the barrier", alloc.loc)],
+                "a barrier's phase alternates",
+            )
 
 
 def _loop_around(op: OpBase, alloc: OpBase) -> OpBase | None:

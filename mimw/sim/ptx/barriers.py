@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mimw.sim.ptx.clocks import Clocks, merge
+from mimw.sim.ptx.clocks import Clocks, bits_of_lanes, merge
 from mimw.sim.ptx.cluster import Clusters
 from mimw.sim.ptx.engine import Engine
 from mimw.sim.ptx.errors import SimulationError
@@ -37,12 +37,14 @@ class MBarrier:
     """An mbarrier object: `phase` counts completed phases, `pending` arrivals and `tx` bytes are still missing in this one.
 
     `agent` is its column in the clocks, whose epochs are `base` (of earlier objects at the same place) plus phases.
-    `fenced`: its initialisation is visible to the async proxy.
+    `fenced`: its initialisation is visible to the async proxy. `seen`: who has seen the phase before this one complete
+    (warp, lanes as bits), and the warp's epoch then; `order` and `lanes`: how far warps and lanes are known to have come by
+    those who arrived in this phase and by those whose copies landed.
     """
 
     __slots__ = (
-        "agent", "arriving", "base", "clocks", "count", "cta", "fenced", "init_epoch", "init_lane", "init_warp", "offset",
-        "pending", "phase", "tx", "waiters",
+        "agent", "arriving", "base", "clocks", "count", "cta", "fenced", "init_epoch", "init_lane", "init_warp", "lanes",
+        "offset", "order", "pending", "phase", "seen", "tx", "waiters",
     )  # fmt: skip
 
     def __init__(self, count: int, cta: int, offset: int) -> None:
@@ -55,11 +57,23 @@ class MBarrier:
         self.arriving: Clocks | None = None
         self.clocks: Clocks | None = None
         self.init_warp = self.init_epoch = self.init_lane = 0
+        self.seen: dict[tuple[int, int], int] = {}
+        self.order: Array | None = None
+        self.lanes: Array | None = None
 
     @property
     def epoch(self) -> int:
         """The epoch that whoever sees the current phase complete will know."""
         return self.base + self.phase + 1
+
+    def hear(self, clocks: Clocks) -> None:
+        """Whoever arrives, or started a copy that lands, brings word of how far warps and lanes had come."""
+        self.order = clocks[3] if self.order is None else np.maximum(self.order, clocks[3])
+        self.lanes = clocks[2] if self.lanes is None else np.maximum(self.lanes, clocks[2])
+
+    def used(self) -> bool:
+        """Whether anything has happened at it."""
+        return bool(self.phase or self.tx or self.waiters or self.pending != self.count)
 
     def missing(self) -> str:
         """What the current phase lacks, in words."""
@@ -69,14 +83,19 @@ class MBarrier:
 
 
 class WgmmaState:
-    """A warp's wgmma groups: registers of the open one and of those committed, numbered from `epoch` on."""
+    """A warp's wgmma groups: registers of the open one and of those committed, numbered from `epoch` on.
 
-    __slots__ = ("done", "fenced", "groups", "open")
+    `order`, `orders`: how far warps had come when the last wgmma of the open group, and of each committed one, was issued.
+    """
+
+    __slots__ = ("done", "fenced", "groups", "open", "order", "orders")
 
     def __init__(self) -> None:
         self.fenced = False
         self.open: list[int] = []
         self.groups: list[list[int]] = []
+        self.order: Array | None = None
+        self.orders: list[Array | None] = []
         self.done = 0
 
     @property
@@ -104,6 +123,7 @@ class Waiting:
         self.copy_epoch: dict[int, int] = {}
         self.unfenced: list[MBarrier] = []
         self.expired: set[int] = set()
+        self.overwritten: set[tuple[int, int]] = set()
         self.barrier_epochs: dict[tuple[int, int], int] = {}
         self.registers: dict[int, int] = {}
         self.free_registers: dict[int, int] = {}
@@ -226,12 +246,14 @@ class Waiting:
         releases: bool = True,
     ) -> None:  # fmt: skip
         """`count` arrivals by lanes of a warp. `copies`: also publish the warp's cp.async groups up to that number."""
-        if self.san is not None and (releases or copies is not None):
+        if self.san is not None:
             clocks = self.san.release(warp, lanes)
+            bar.hear(clocks)
             if copies is not None:
                 copier = self.san.agents.copier(warp)
                 clocks[0][copier] = max(int(clocks[0][copier]), copies)
-            bar.arriving = merge(bar.arriving, clocks)
+            if releases or copies is not None:
+                bar.arriving = merge(bar.arriving, clocks)
         bar.pending -= count
         if drops:
             bar.count -= count
@@ -255,15 +277,19 @@ class Waiting:
         if bar.pending or bar.tx:
             return
         if self.san is not None:
+            self._need_waiters_gone(bar)
             bar.clocks = bar.arriving if bar.clocks is None else bar.clocks if bar.arriving is None else merge(
                 bar.clocks, bar.arriving
             )  # fmt: skip
             if bar.clocks is None or len(bar.clocks[0]) <= bar.agent:
                 bar.clocks = merge(bar.clocks, self.san.nothing())
             bar.clocks[0][bar.agent] = bar.epoch
+            if bar.order is not None:
+                np.maximum(bar.clocks[3], bar.order, out=bar.clocks[3])
         bar.phase += 1
         bar.pending = bar.count
-        bar.arriving = None
+        bar.arriving = bar.order = bar.lanes = None
+        bar.seen = {}
         for warp in bar.waiters:
             self.wake(warp)
         bar.waiters.clear()
@@ -279,7 +305,27 @@ class Waiting:
             bar.waiters.clear()
         return found
 
-    def mbarrier_observe(self, warp: int, lanes: Array, bar: MBarrier) -> None:
+    def _need_waiters_gone(self, bar: MBarrier) -> None:
+        """A phase completes: all who waited for the one before must be known to have seen that, since parities repeat.
+
+        Else a warp that polls late finds the parity it waited for gone again, and waits for ever, or for the wrong phase.
+        """
+        warps = self.m.cluster * self.m.warps_per_cta
+        for (warp, lanes), epoch in bar.seen.items():
+            at = warp % warps
+            if bar.order is not None and bar.order[at] >= epoch:
+                continue
+            alone = [lane for lane in range(32) if lanes >> lane & 1]
+            if bar.lanes is None or (bar.lanes[at, alone] < epoch).any():
+                raise SimulationError(
+                    f"a phase of the mbarrier at {bar.offset:#x} ends while {self.m.warp_name(warp)} may still wait for the one"
+                    " before, whose parity comes back: nothing orders its wait before the arrivals (a sync of its task is missing)"
+                )
+
+    def mbarrier_observe(self, warp: int, lanes: Array, bar: MBarrier, acquires: bool = True) -> None:
         """Lanes of a warp saw a phase complete."""
-        if self.san is not None and bar.clocks is not None:
+        if self.san is None:
+            return
+        bar.seen[warp, bits_of_lanes(lanes)] = self.san.now(warp)
+        if acquires and bar.clocks is not None:
             self.san.acquire(warp, bar.clocks, lanes)

@@ -1,8 +1,9 @@
 """Vector clocks: what every warp of a batch knows of every agent, and how releases and acquires pass it on.
 
-A warp's own clock advances with each release, sync and proxy fence. Warps keep three tables: by agent; by (agent, lane) what
-of threads' writes was fenced for the async proxy; by (warp, lane) what single lanes have released. What only some lanes
-of a warp have learned (an elected thread that waited) is kept apart until the warp syncs. Knows no memory.
+A warp's own clock advances with each release, sync and proxy fence. Warps keep four tables: by agent; by (agent, lane) what
+of threads' writes was fenced for the async proxy; by (warp, lane) what single lanes have released; by warp how far it is
+known to have come, which says nothing of memory: a wgmma whose end somebody has waited for was issued by all four warps.
+What only some lanes of a warp have learned (an elected thread that waited) is kept apart until the warp syncs. Knows no memory.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import numpy as np
 from mimw.sim.ptx.agents import Agents
 from mimw.sim.ptx.floats import Array
 
-# By agent, by (agent, lane) for the async proxy, by (warp, lane).
-Clocks = tuple[Array, Array, Array]
+# By agent, by (agent, lane) for the async proxy, by (warp, lane), by warp how far it has come.
+Clocks = tuple[Array, Array, Array, Array]
 _SPARE = 32
 
 
@@ -26,7 +27,7 @@ def merge(a: Clocks | None, b: Clocks) -> Clocks:
     short, long = (a, b) if len(a[0]) <= len(b[0]) else (b, a)
     own = long[0].copy()
     np.maximum(own[: len(short[0])], short[0], out=own[: len(short[0])])
-    return own, np.maximum(a[1], b[1]), np.maximum(a[2], b[2])
+    return own, np.maximum(a[1], b[1]), np.maximum(a[2], b[2]), np.maximum(a[3], b[3])
 
 
 def bits_of_lanes(lanes: Array) -> int:
@@ -45,6 +46,7 @@ class Clockwork:
         # Of a warp's own lanes: what the warp's last sync covers. `fenced`: what each thread itself fenced.
         self.lane_clock: Array = np.zeros((rows, agents.warps, 32), np.int32)
         self.fenced: Array = np.zeros((rows, 32), np.int32)
+        self.order: Array = np.zeros((rows, agents.warps), np.int32)
         # By warp: (lanes, what they alone have learned).
         self.private: dict[int, list[tuple[int, Clocks]]] = {}
         self.live: Callable[[int], Array] = lambda row: np.ones(32, np.bool_)
@@ -63,24 +65,43 @@ class Clockwork:
 
     def nothing(self) -> Clocks:
         """Clocks that know of nothing."""
-        return np.zeros_like(self.clock[0]), np.zeros_like(self.async_clock[0]), np.zeros_like(self.lane_clock[0])
+        tables = (self.clock[0], self.async_clock[0], self.lane_clock[0], self.order[0])
+        return np.zeros_like(tables[0]), np.zeros_like(tables[1]), np.zeros_like(tables[2]), np.zeros_like(tables[3])
 
     def release(self, row: int, lanes: Array | None = None) -> Clocks:
         """The clocks that lanes (32 bools, None: all) of warp `row` publish; their later accesses are not covered by them."""
-        clock, fenced, threads = self.clock[row].copy(), self.async_clock[row].copy(), self.lane_clock[row].copy()
+        clock, fenced, threads, order = (table.copy() for table in self._tables(row))
         own = row % self.agents.warps
         mine = -1 if lanes is None else bits_of_lanes(lanes)
         for holders, known in self.private.get(row, ()):
             if holders & mine:
-                _raise((clock, fenced, threads), known)
+                _raise((clock, fenced, threads, order), known)
         if lanes is None or not (self.live(row) & ~lanes).any():
             lanes = np.ones(32, np.bool_)
         else:
             clock[own] = int(threads[own].min())
         threads[own][lanes] = clock[own] if lanes.all() else self.clock[row, own]
         fenced[own][lanes] = np.maximum(fenced[own], self.fenced[row])[lanes]
+        np.maximum(order, clock[: len(order)], out=order)
         self.clock[row, own] += 1
-        return clock, fenced, threads
+        return clock, fenced, threads, order
+
+    def _tables(self, row: int) -> Clocks:
+        """What warp `row` knows, as views."""
+        return self.clock[row], self.async_clock[row], self.lane_clock[row], self.order[row]
+
+    def come_together(self, rows: list[int]) -> Array:
+        """These warps issue one instruction together: how far they, and those that they know of, have come."""
+        out = np.zeros_like(self.order[0])
+        for row in rows:
+            np.maximum(out, self.order[row], out=out)
+            np.maximum(out, self.clock[row, : len(out)], out=out)
+            self.clock[row, row % self.agents.warps] += 1
+        return out
+
+    def passed(self, row: int, order: Array) -> None:
+        """Warp `row` learns how far others have come."""
+        np.maximum(self.order[row], order, out=self.order[row])
 
     def warp_sync(self, rows: Array, lanes: Array) -> None:
         """bar.warp.sync: these lanes ((rows, 32) bool) know what each of them did, fenced and learned."""
@@ -97,7 +118,7 @@ class Clockwork:
     def acquire(self, row: int, clocks: Clocks, lanes: Array | None = None) -> None:
         """Lanes (32 bools, None: all) of warp `row` learn published clocks."""
         if lanes is None or not (self.live(row) & ~lanes).any():
-            _raise((self.clock[row], self.async_clock[row], self.lane_clock[row]), clocks)
+            _raise(self._tables(row), clocks)
             return
         holders, kept = bits_of_lanes(lanes), self.private.setdefault(row, [])
         for i, (others, known) in enumerate(kept):
@@ -114,7 +135,7 @@ class Clockwork:
             if live & ~grown:
                 self.private.setdefault(row, []).append((grown, known))
             else:
-                _raise((self.clock[row], self.async_clock[row], self.lane_clock[row]), known)
+                _raise(self._tables(row), known)
 
     def known_by(self, rows: slice) -> Array:
         """What any lane of these warps knows of each agent."""
@@ -129,8 +150,8 @@ class Clockwork:
         saved: list[tuple[int, Clocks]] = []
         for row in self.private.keys() & set(rows.tolist()):
             using = sum({1 << lane for lane in lanes[rows == row].tolist()})
-            own = self.clock[row], self.async_clock[row], self.lane_clock[row]
-            before = own[0].copy(), own[1].copy(), own[2].copy()
+            own = self._tables(row)
+            before = own[0].copy(), own[1].copy(), own[2].copy(), own[3].copy()
             for holders, known in self.private[row]:
                 if not using & ~holders:
                     _raise(own, known)
@@ -140,7 +161,7 @@ class Clockwork:
     def take_back(self, saved: list[tuple[int, Clocks]]) -> None:
         """End a loan."""
         for row, before in saved:
-            self.clock[row, : len(before[0])], self.async_clock[row], self.lane_clock[row] = before
+            self.clock[row, : len(before[0])], self.async_clock[row], self.lane_clock[row], self.order[row] = before
 
     def fence_async(self, rows: Array, lanes: Array) -> None:
         """fence.proxy.async: what these threads (lanes: (rows, 32) bool) and their copiers wrote, the async proxy sees."""
@@ -163,3 +184,4 @@ def _raise(own: Clocks, known: Clocks) -> None:
     np.maximum(own[0][: len(known[0])], known[0], out=own[0][: len(known[0])])
     np.maximum(own[1], known[1], out=own[1])
     np.maximum(own[2], known[2], out=own[2])
+    np.maximum(own[3], known[3], out=own[3])

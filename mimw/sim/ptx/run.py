@@ -65,6 +65,7 @@ def run_ptx(
     seed: int = 0,
     max_steps: int = 5_000_000,
     check_races: bool = True,
+    strict: bool = True,
     memory: GlobalMemory | None = None,
 ) -> RunReport:
     """Execute entry `entry` (None: the only one) of a PTX text over `grid` CTAs.
@@ -73,13 +74,17 @@ def run_ptx(
     memory share it here too), (array, byte offset) pairs, ints (also addresses from `memory.register`), floats, or bytes for
     structs and tensor maps (`tensor_map.encode`). `block` defaults to the text's `.reqntid`, `cluster` to its
     `.reqnctapercluster`. `shared_bytes` is the dynamic shared memory. `seed` other than 0 picks another interleaving of
-    the warps and of the copies in flight. Raises `SimulationError` for a fault of the program and for what the simulator
-    does not know yet; `PtxSyntaxError` for text that does not parse.
+    the warps and of the copies in flight. Without `strict` a text may do what the ISA leaves open and devices bear, as other
+    compilers' texts do: use registers that were never written where the result does not matter (they hold arbitrary bits), give
+    parities other than 0 and 1 to waits (the low bit counts), put data over an mbarrier that was initialised and never used.
+    Raises `SimulationError` for a fault of the program and for what the simulator does not know yet; `PtxSyntaxError` for
+    text that does not parse.
     """
     module = parse(text) if isinstance(text, str) else text
     fn = module.entry(entry)
     geometry = Geometry(grid, _block_shape(fn, block), cluster_shape(fn, cluster, grid))
     launch = _Launch(module, fn, geometry, shared_bytes, memory or GlobalMemory(), check_races)
+    launch.strict = strict
     launch.pass_arguments(args)
     report = RunReport()
     with np.errstate(all="ignore"):
@@ -116,6 +121,7 @@ class _Launch:
         self.shared_symbols: set[str] = set()
         self.params: dict[str, bytes] = {}
         self.races = races
+        self.strict = True
         self.local_bytes = 0
         self.clock: Array = np.ones((1, 1), np.uint64)
         self._variables(module)
@@ -204,6 +210,9 @@ class _Launch:
         for first in range(0, total, size):
             count = min(size, total - first)
             s = self._prepare(count, first, threads, granule)
+            s.strict = self.strict
+            if not self.strict:
+                s.m.fill_registers(seed + first)
             scheduler = Scheduler(s, Program(s), seed, max_steps)
             scheduler.run()
             self.clock = s.m.specials[CLOCK]

@@ -13,7 +13,8 @@ before the release.
 A release by some lanes of a warp speaks for these lanes alone, and for what the others did before the warp's last
 bar.warp.sync (or barrier); so does a bulk store that one lane starts; what some lanes learned by a wait, the others know
 after such a sync. Else lanes of one warp are taken as ordered: only races between warps are found. A granule is as small
-as the narrowest shared access of the program, so that neighbours do not raise false alarms.
+as the narrowest shared access of the program, so that neighbours do not raise false alarms. Two unordered stores of the same bytes are
+no race: compilers let all warps that hold a value write it.
 """
 
 from __future__ import annotations
@@ -121,11 +122,15 @@ class Sanitizer(Clockwork):
         pc: int,
         atomic: bool = False,
         epochs: Array | None = None,
+        data: Callable[[], tuple[Array, Array]] | None = None,
     ) -> None:
-        """Threads (`rows`, `lanes`) write. With `epochs` (one a lane) the writer is each warp's copier, at that group number."""
+        """Threads (`rows`, `lanes`) write. With `epochs` (one a lane) the writer is each warp's copier, at that group number.
+
+        `data` gives the bytes that each lane writes, and those that are there: (lanes, width) uint8 both.
+        """
         g = self._granules(index, width)
         loan = self.lend(rows, lanes) if self.private else []
-        self._need_writes_known(rows, g, pc, atomic)
+        self._need_writes_known(rows, g, pc, atomic, data)
         self._need_reads_known(rows, g, pc)
         self.take_back(loan)
         agent = self.agents.warp(rows)
@@ -138,11 +143,23 @@ class Sanitizer(Clockwork):
         self.write_pc[g] = pc
         self.write_atomic[g] = atomic
         clash = self.write_agent[g] != agent[:, None]
+        if clash.any() and data is not None:
+            clash &= self._differs_within(g, data()[0])
         if clash.any() and not atomic:
             lane, k = (int(v) for v in np.argwhere(clash)[0])
             self._race("write", int(rows[lane]), pc, "write", int(self.write_agent[g[lane, k]]), pc)
 
-    def _need_writes_known(self, rows: Array, g: Array, pc: int, atomic: bool) -> None:
+    def _differs_within(self, g: Array, new: Array) -> Array:
+        """Whether what a lane writes to a granule is not what the last lane that writes it does: bool like `g`."""
+        parts = new.reshape(*g.shape, -1)
+        last = {int(granule): i for i, granule in enumerate(g.reshape(-1))}
+        chosen = np.array([last[int(granule)] for granule in g.reshape(-1)])
+        flat = parts.reshape(g.size, -1)
+        return (flat != flat[chosen]).any(axis=1).reshape(g.shape)
+
+    def _need_writes_known(
+        self, rows: Array, g: Array, pc: int, atomic: bool, data: Callable[[], tuple[Array, Array]] | None = None
+    ) -> None:
         agent, epoch = self.write_agent[g], self.write_epoch[g]
         bad = epoch > self.clock[rows[:, None], agent]
         if not bad.any():
@@ -151,6 +168,10 @@ class Sanitizer(Clockwork):
             bad &= ~self.write_atomic[g]
         bad &= agent != self.agents.warp(rows)[:, None]
         bad &= epoch > self._lane_known(rows[:, None], agent, self.write_lane[g])
+        if data is not None and bad.any():
+            new, old = data()
+            landed = agent < self.agents.warps
+            bad &= ~landed | (new != old).reshape(*g.shape, -1).any(axis=2)
         if bad.any():
             lane, k = (int(v) for v in np.argwhere(bad)[0])
             kind = "atomic access" if atomic else "access"

@@ -26,8 +26,8 @@ _LATE = 1 << 28
 # With a seed: the chance that an engine moves before a group of warps does.
 _ENGINE_SHARE = 0.25
 # Nanoseconds that pass when all wait, or poll; and how often that may happen.
-_WAITING, _POLLING = 100_000_000, 100_000
-_PATIENCE = 1000
+_WAITING, _POLLING = 10_000_000, 100_000
+_PATIENCE = 10_000
 
 
 class Scheduler:
@@ -82,14 +82,16 @@ class Scheduler:
             else:
                 self.progress = False
                 s.yielded[:] = False
+                s.polling[:] = False
                 s.any_yield = False
                 s.m.pass_time(_POLLING)
         if self.rng is not None:
             best = int(self.rng.choice(np.unique(nearest[nearest < _LATE])))
-        rows = np.nonzero((nearest == best) | (nearest == best + _LATE))[0]
+        rows = np.nonzero((nearest == best) | ((nearest == best + _LATE) & ~s.polling))[0]
         lanes = (s.pcs[rows] == best) & ~s.blocked[rows]
         if s.any_yield:
             s.yielded[rows] &= ~lanes
+            s.polling[rows] = False
         whole = len(rows) == len(nearest) or bool((nearest >= DEAD).sum() + len(rows) == len(nearest))
         if lanes.all():
             return Ctx(rows, None, whole), best
@@ -120,6 +122,13 @@ class Scheduler:
             raise
 
     def _run_group(self, x: Ctx, pc: int) -> None:
+        """Run the group from `pc`; of a warp one of whose lanes polls, all that stand together step aside."""
+        self._go(x, pc)
+        s = self.s
+        if s.any_yield and (found := s.polling[x.warps]).any():
+            s.yielded[x.warps[found]] |= x.active()[found]
+
+    def _go(self, x: Ctx, pc: int) -> None:
         """Run the group from `pc` until it splits, waits, or may meet others."""
         s, steps, run_end, leader = self.s, self.program.steps, self.program.run_end, self.program.leader
         wakes = s.wakes

@@ -20,13 +20,15 @@ from mimw.sim.ptx.tensor_map import TensorMap
 
 class Sim(Waiting):
     """`pcs` (warps, 32): each lane's next instruction, `DEAD` after exit. `blocked`: asleep until woken.
-    `yielded`: runs only after all others. `pc`: the instruction that executes now. `params`: bytes by parameter name.
-    `output`: what was printed, in pieces."""
+    `yielded`: runs only after all others; `polling`: the warps among them that stepped aside.
+    `pc`: the instruction that executes now. `params`: bytes by parameter name.
+    `output`: what was printed, in pieces. `strict`: see `run_ptx`."""
 
     def __init__(self, m: Machine, mem: Memory, world: GlobalMemory, san: Sanitizer | None) -> None:
         super().__init__(m, san)
         self.mem = mem
         self.world = world
+        self.strict = True
         self.pc = 0
         self.insts: list[Inst] = []
         self.labels: dict[str, int] = {}
@@ -35,6 +37,7 @@ class Sim(Waiting):
         self.map_edits: dict[int, int] = {}
         self.map_acquires: dict[tuple[int, int], int] = {}
         self.yielded: Array = np.zeros((m.warps, 32), np.bool_)
+        self.polling: Array = np.zeros(m.warps, np.bool_)
         self.any_yield = False
         self.fences: Counter[str] = Counter()
         self.output: list[str] = []
@@ -45,7 +48,11 @@ class Sim(Waiting):
         return self.pcs[x.warps] < DEAD
 
     def step_aside(self, x: Ctx) -> None:
-        """The executing lanes poll for something: let all others run first."""
+        """The executing lanes poll for something: let all others run first.
+
+        The scheduler extends this to the lanes of their warps that stand with them: one lane polls for many.
+        """
+        self.polling[x.warps] = True
         if x.mask is None:
             self.yielded[x.warps] = True
         else:

@@ -125,6 +125,19 @@ class Machine:
         self.dirty = [0] * len(regs)
         self.tracked: set[int] = set()
 
+    def fill_registers(self, seed: int) -> None:
+        """Let every register hold arbitrary bits from the start, and count as written."""
+        rng = np.random.default_rng(seed)
+        for reg in self.fn.regs:
+            row, _ = self.slots[id(reg)]
+            row[...] = (
+                rng.integers(0, 2, row.shape)
+                if row.dtype == np.bool_
+                else rng.integers(0, 256, row.nbytes, np.uint8).view(row.dtype).reshape(row.shape)
+            )
+        self.init_lanes[:] = True
+        self.init[:] = [(1 << self.warps) - 1] * len(self.init)
+
     def pass_time(self, nanoseconds: int) -> None:
         """Let the clock go on."""
         self.specials[CLOCK] = self.specials[CLOCK] + np.uint64(nanoseconds)

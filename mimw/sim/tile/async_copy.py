@@ -12,13 +12,14 @@ from mimw.ir.ops.async_copy import (
     BlockStoreOp,
     BulkLoadOp,
     BulkStoreOp,
+    MadeDescriptorOp,
     MakeDescriptorOp,
     TmaLoadOp,
     TmaStoreOp,
 )
 from mimw.ir.types import U8
+from mimw.sim.agents import JobsWait
 from mimw.sim.errors import SimulationError
-from mimw.sim.scheduler import JobsWait
 from mimw.sim.tile.combine import combined
 from mimw.sim.tile.descriptor import Descriptor
 from mimw.sim.tile.in_flight import Copy, all_but
@@ -27,7 +28,7 @@ from mimw.sim.tile.mbarrier import Mbarrier
 from mimw.sim.tile.memory import load_tile, operand_fields
 from mimw.sim.tile.numerics import Array
 from mimw.sim.tile.registry import executes
-from mimw.sim.tile.shared_memory import READ, WRITE, Buffer, Use
+from mimw.sim.tile.shared_memory import READ, WRITE, Buffer, Use, land
 from mimw.sim.tile.tma import flat, start_load, start_store
 
 
@@ -35,9 +36,11 @@ from mimw.sim.tile.tma import flat, start_load, start_store
 def _load(m: Machine, op: OpBase) -> None:
     ptr, target, mask, other = operand_fields(op)
     assert ptr is not None and target is not None
-    use = Use(m.env[target], WRITE, "an asynchronous copy", "a wait_group", op.loc, m.clock).begin()
+    use = Use(m.env[target], WRITE, "an asynchronous copy", "a wait_group", op.loc, m.clock, plain=True).begin()
     values = load_tile(m, op, ptr, mask, other)
-    m.in_flight.started.append(Copy(m.scheduler.post("cp.async", op.loc, size=values.nbytes), use, values))
+    finish = None if m.clock.watch else lambda: land(use.buffer, values)
+    job = m.scheduler.post("cp.async", op.loc, finish, size=values.nbytes)
+    m.in_flight.started.append(Copy(job, use, values))
 
 
 @executes("async_copy.commit_group")
@@ -64,7 +67,20 @@ def _wait_group(m: Machine, op: OpBase) -> None:
 def _make_descriptor(m: Machine, op: MakeDescriptorOp) -> None:
     numbers = [int(m.env[v]) for v in op.shape]
     rank = len(numbers) // 2
-    m.env[op.result] = Descriptor(int(m.env[op.ptr]), numbers[:rank], numbers[rank:], op.type, op.padding)
+    made = Descriptor(int(m.env[op.ptr]), numbers[:rank], numbers[rank:], op.type, op.padding)
+    m.env[op.result] = m.cta.maps[op.room, _slot(m, op)] = made
+
+
+def _slot(m: Machine, op: MakeDescriptorOp | MadeDescriptorOp) -> int:
+    return int(m.env[op.slot]) if op.slot is not None else 0
+
+
+@executes("async_copy.made_descriptor")
+def _made_descriptor(m: Machine, op: MadeDescriptorOp) -> None:
+    found = m.cta.maps.get((op.room, _slot(m, op)))
+    if found is None:
+        raise SimulationError("descriptor", f"no descriptor was made in slot {_slot(m, op)}")
+    m.env[op.result] = found
 
 
 def _coords(m: Machine, values: Sequence[Value]) -> list[int]:
@@ -101,6 +117,11 @@ def _tma_load(m: Machine, op: TmaLoadOp) -> None:
     view, place = desc.view(m.memory, coords, "load")
     m.touch_block(op, READ, view)
     start_load(m, op, targets, desc.bytes, lambda: desc.filled(view, place), "TMA load")
+
+
+@executes("async_copy.prefetch_descriptor")
+def _prefetch_descriptor(m: Machine, op: OpBase) -> None:
+    return None
 
 
 @executes("async_copy.tma_prefetch")

@@ -32,7 +32,7 @@ def _cta_sync(m: Machine, op: OpBase) -> None:
 
 @executes("barrier.fence_async_shared")
 def _fence_async_shared(m: Machine, op: OpBase) -> None:
-    return None
+    m.clock.fence()
 
 
 @executes("barrier.fence")

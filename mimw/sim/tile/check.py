@@ -97,7 +97,7 @@ def check_launch(
             checked.add(finding, seed)
         if not results:
             results.append([a.copy() for a in arrays])
-        elif checked.fault is None and not _equal(arrays, results[0]) and not _sums_atomically(module):
+        elif checked.fault is None and not _equal(arrays, results[0]) and not _may_differ(module):
             text = f"another result than under seed {seeds[0]}: the outcome depends on who comes first"
             checked.add(SimulationError("schedule-result", text, module.function.loc, severity="warning"), seed)
     return checked
@@ -124,6 +124,7 @@ def _equal(arrays: list[Array], others: list[Array]) -> bool:
     return all(a.tobytes() == b.tobytes() for a, b in zip(arrays, others, strict=True))
 
 
-def _sums_atomically(module: Module) -> bool:
-    """Whether the order of roundings, and of what atomics give back, is nobody's promise."""
-    return any(op.name.startswith("atomic.") or op.attrs.get("reduce") for op in module.function.walk())
+def _may_differ(module: Module) -> bool:
+    """Whether results may depend on the schedule: by the order of roundings, by what atomics give back, by the clock."""
+    names = ("atomic.", "debug.clock")
+    return any(op.name.startswith(names) or op.attrs.get("reduce") for op in module.function.walk())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from mimw.diagnostics import Loc
 from mimw.sim.errors import SimulationError
 from mimw.sim.scheduler import Scheduler
+from mimw.sim.tile.descriptor import Descriptor
 from mimw.sim.tile.mbarrier import BarrierArray, ClusterBarrier, Mbarrier, NamedBarrier
 from mimw.sim.tile.races import Known
 from mimw.sim.tile.shared_memory import Allocation, Buffer
@@ -17,7 +18,7 @@ from mimw.sim.tile.shared_memory import Allocation, Buffer
 class Cta:
     """One CTA: its place in the grid and its cluster, and its memory."""
 
-    __slots__ = ("allocations", "barriers", "cluster", "name", "named", "pid", "rank")
+    __slots__ = ("allocations", "barriers", "cluster", "maps", "name", "named", "pid", "rank")
 
     def __init__(self, pid: tuple[int, int, int], rank: int, cluster: Cluster) -> None:
         self.pid = pid
@@ -27,6 +28,7 @@ class Cta:
         self.allocations: dict[object, Allocation] = {}
         self.barriers: dict[object, BarrierArray] = {}
         self.named: dict[object, NamedBarrier] = {}
+        self.maps: dict[tuple[int, int], Descriptor] = {}  # by room and slot
 
 
 class Cluster:

@@ -6,8 +6,8 @@ from typing import Any
 
 from mimw.ir.core import Function, OpBase, Value
 from mimw.ir.ops.task import PartitionOp
+from mimw.sim.agents import Agent, Wait
 from mimw.sim.errors import SimulationError, in_iteration
-from mimw.sim.scheduler import Agent, Wait
 from mimw.sim.tile.mbarrier import PhaseWait
 
 _ARRIVING = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,14 @@ from mimw.sim.tile.machine import Machine
 from mimw.sim.tile.memory import operand_fields
 from mimw.sim.tile.numerics import Array, bits_of
 from mimw.sim.tile.registry import executes
+
+_TICKS = count(1)
+"""What the clock shows; goes up over all programs of the process, since nobody may depend on it."""
+
+
+@executes("debug.clock")
+def _clock(m: Machine, op: OpBase) -> None:
+    m.env[op.results[0]] = np.int64(next(_TICKS))
 
 
 @executes("debug.device_print")
@@ -30,7 +39,7 @@ def _device_print(m: Machine, op: OpBase) -> None:
 
 
 def _say(m: Machine, line: str) -> None:
-    m.printed.append(line)
+    m.run.printed.append(line)
     print(line)
 
 

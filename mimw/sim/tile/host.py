@@ -53,11 +53,14 @@ def run_on_host(
     names: Sequence[str] | None = None,
     cluster: tuple[int, ...] | None = None,
     checks: str = "shared",
+    fences: bool = False,
     timeline: Timeline | None = None,
 ) -> SimResult:
     """Execute a kernel on host memory in place; `args` fit the kernel's arguments in order. See `run`."""
     values = [_value(a) for a in args]
-    return run(module, values, grid, seed=seed, names=names, cluster=cluster, checks=checks, timeline=timeline)
+    return run(
+        module, values, grid, seed=seed, names=names, cluster=cluster, checks=checks, fences=fences, timeline=timeline
+    )
 
 
 def launch_on_host(

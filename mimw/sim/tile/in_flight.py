@@ -5,13 +5,13 @@ Each wait of the language covers all but the youngest `pendings` groups of its k
 
 from __future__ import annotations
 
-from mimw.sim.scheduler import Job
+from mimw.sim.agents import Job
 from mimw.sim.tile.numerics import Array
 from mimw.sim.tile.shared_memory import Use, land
 
 
 class Copy:
-    """A copy by threads: its values land when its group is waited for."""
+    """A copy by threads: its values land when its group is waited for; where nobody watches, when the copy is done."""
 
     __slots__ = ("job", "use", "values")
 
@@ -21,9 +21,10 @@ class Copy:
         self.values = values
 
     def complete(self) -> None:
-        """The values are there."""
+        """The program has waited for it."""
         self.use.end()
-        land(self.use.buffer, self.values)
+        if self.use.clock.watch:
+            land(self.use.buffer, self.values)
 
 
 class Product:

@@ -36,9 +36,8 @@ from mimw.sim.tile.cta import Cluster, Cta
 from mimw.sim.tile.deadlock import report
 from mimw.sim.tile.descriptor import Descriptor
 from mimw.sim.tile.global_races import GlobalRaces
-from mimw.sim.tile.machine import Machine
+from mimw.sim.tile.machine import Machine, Run
 from mimw.sim.tile.numerics import Array, numpy_dtype, to_float
-from mimw.sim.tile.races import Known
 from mimw.sim.tile.timeline import Timeline
 
 FAMILIES = (arith, async_copy, atomic, barrier, cluster, control, debug, math, memory, mma, task, tensor)
@@ -75,6 +74,7 @@ def run(
     names: Sequence[str] | None = None,
     cluster: tuple[int, ...] | None = None,
     checks: str = "shared",
+    fences: bool = False,
     timeline: Timeline | None = None,
 ) -> SimResult:
     """Execute a kernel for every CTA of `grid` (up to three sizes), writing the arrays in place.
@@ -88,7 +88,8 @@ def run(
     `checks` says what is watched beside what ends every run: "shared" (waits and races for shared memory), "all" (races for global
     memory too), "none" (wrong orders show in the results, as on hardware).
 
-    A `timeline` is filled with times; the schedule is then its own, and only its first CTAs are run.
+    With `fences` the kernel must have the proxy fences that engines need (it comes out of the passes; what users write has only some of
+    them). A `timeline` is filled with times; the schedule is then its own, and only its first CTAs are run.
 
     Raises `SimulationError` where the program goes wrong, TypeError when the arguments do not fit.
     """
@@ -105,65 +106,48 @@ def run(
     shape = _dim3(cluster or fn.options.get("ctas_per_cga") or (1,))
     if any(g % c for g, c in zip(size, shape, strict=True)):
         raise TypeError(f"a grid of {size} cannot be cut into clusters of {shape}")
-    runner = _Runner(fn, space, size, shape, values, seed, checks, timeline)
+    races = GlobalRaces() if checks == "all" else None
+    state = Run(fn, space, size, watch=checks != "none", fences=fences, races=races, timeline=timeline)
     with np.errstate(all="ignore"):
-        runner.run()
-    return SimResult(runner.printed, runner.findings)
+        _Runner(state, shape, values, seed).all()
+    return SimResult(state.printed, state.findings)
 
 
 class _Runner:
-    """One run: cuts the grid into groups of CTAs that run together, and runs group after group."""
+    """Cuts the grid of a run into groups of CTAs that run together, and runs group after group."""
 
-    __slots__ = (
-        "cluster", "findings", "fn", "grid", "memory", "order", "printed", "races", "seed", "timeline", "values", "watch",
-    )  # fmt: skip
+    __slots__ = ("cluster", "run", "seed", "values")
 
-    def __init__(
-        self,
-        fn: Function,
-        memory: AddressSpace,
-        grid: _Dim3,
-        cluster: _Dim3,
-        values: list[Any],
-        seed: int,
-        checks: str,
-        timeline: Timeline | None,
-    ) -> None:
-        self.fn = fn
-        self.memory = memory
-        self.grid = grid
+    def __init__(self, run: Run, cluster: _Dim3, values: list[Any], seed: int) -> None:
+        self.run = run
         self.cluster = cluster
         self.values = values
         self.seed = seed
-        self.printed: list[str] = []
-        self.findings: list[SimulationError] = []
-        self.order: Known = {}
-        self.watch = checks != "none"
-        self.races = GlobalRaces() if checks == "all" else None
-        self.timeline = timeline
 
-    def run(self) -> None:
-        """Run all."""
+    def all(self) -> None:
+        """Run all; with a timeline the first groups."""
         cx, cy, cz = self.cluster
-        gx, gy, gz = self.grid
+        gx, gy, gz = self.run.grid
         corners = [(x, y, z) for z in range(0, gz, cz) for y in range(0, gy, cy) for x in range(0, gx, cx)]
-        together = max(1, _TOGETHER // (cx * cy * cz)) if polls(self.fn) else 1
+        together = max(1, _TOGETHER // (cx * cy * cz)) if polls(self.run.function) else 1
+        timeline = self.run.timeline
         for i in range(0, len(corners), together):
-            if self.timeline is not None and i * cx * cy * cz >= self.timeline.ctas:
+            if timeline is not None and i * cx * cy * cz >= timeline.ctas:
                 break
             self._group(corners[i : i + together], self.seed * 1_000_003 + i if self.seed else 0)
 
     def _group(self, corners: list[_Dim3], seed: int) -> None:
-        order = of_seed(seed) if self.timeline is None else Timed()
-        scheduler = Scheduler(order, lambda agents: report(self.fn, agents), self.timeline)
+        fn, timeline = self.run.function, self.run.timeline
+        order = of_seed(seed) if timeline is None else Timed()
+        scheduler = Scheduler(order, lambda agents: report(fn, agents), timeline)
         machines = [m for corner in corners for m in self._cluster(corner, scheduler)]
         first, *others = machines
         for m in others:
-            task.start_task(m, self.fn.block)
+            task.start_task(m, fn.block)
         first.cta.cluster.sync.join()
         scheduler.run(
             first.agent_name,
-            lambda: first.run_body(self.fn.block),
+            lambda: first.run_body(fn.block),
             first.cta.cluster.sync.leave,
             group=first.cta.name,
             trips=first.clock.trips,
@@ -172,16 +156,14 @@ class _Runner:
     def _cluster(self, corner: _Dim3, scheduler: Scheduler) -> list[Machine]:
         cx, cy, cz = self.cluster
         x0, y0, z0 = corner
-        cluster = Cluster(scheduler, self.order)
+        cluster = Cluster(scheduler, self.run.order)
         places = [(x0 + x, y0 + y, z0 + z) for z in range(cz) for y in range(cy) for x in range(cx)]
         machines: list[Machine] = []
         for rank, pid in enumerate(places):
             cta = Cta(pid, rank, cluster)
             cluster.ctas.append(cta)
-            m = Machine(
-                self.fn, self.memory, self.grid, cta, self.printed, self.findings, self.watch, self.races, self.timeline
-            )
-            m.env = dict(zip(self.fn.block.args, self.values, strict=True))
+            m = Machine(self.run, cta)
+            m.env = dict(zip(self.run.function.block.args, self.values, strict=True))
             machines.append(m)
         return machines
 

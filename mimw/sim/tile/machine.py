@@ -22,7 +22,7 @@ from mimw.sim.tile.cta import Cta
 from mimw.sim.tile.global_races import GlobalRaces
 from mimw.sim.tile.in_flight import InFlight
 from mimw.sim.tile.numerics import Array, numpy_dtype
-from mimw.sim.tile.races import Clock
+from mimw.sim.tile.races import Clock, Known
 from mimw.sim.tile.registry import COMPUTES, EXECUTES
 from mimw.sim.tile.timeline import Timeline
 
@@ -56,12 +56,40 @@ class Wrapped:
         self.loc = loc
 
 
+class Run:
+    """What all tasks of all CTAs of a run have in common: the kernel, global memory, the grid, what is collected (`printed` lines, `findings`), and
+    what is watched: `watch` waits and races in shared memory, `fences` between the proxies, `races` for global memory, times for a `timeline`."""
+
+    __slots__ = ("fences", "findings", "function", "grid", "memory", "order", "printed", "races", "timeline", "watch")
+
+    def __init__(
+        self,
+        function: Function,
+        memory: AddressSpace,
+        grid: tuple[int, int, int],
+        *,
+        watch: bool = True,
+        fences: bool = False,
+        races: GlobalRaces | None = None,
+        timeline: Timeline | None = None,
+    ) -> None:
+        self.function = function
+        self.memory = memory
+        self.grid = grid
+        self.watch = watch
+        self.fences = fences
+        self.races = races
+        self.timeline = timeline
+        self.order: Known = {}
+        self.printed: list[str] = []
+        self.findings: list[SimulationError] = []
+
+
 class Machine:
-    """The state of one task of one CTA; what is collected over all of them is shared.
+    """The state of one task of one CTA in a run.
 
     `task` is the task's name ("" where there are no tasks), `num_warps` its warps, `replica` its replica index,
-    `in_flight` what it has started and not waited for, `clock` what it knows of others. `races`, where global memory is watched;
-    `timeline`, where time is kept.
+    `in_flight` what it has started and not waited for, `clock` what it knows of others.
     """
 
     __slots__ = (
@@ -75,31 +103,22 @@ class Machine:
         "memory",
         "num_warps",
         "pid",
-        "printed",
         "races",
         "replica",
+        "run",
         "scheduler",
         "task",
         "timeline",
-        "warnings",
         "wrapped",
     )
 
-    def __init__(
-        self,
-        function: Function,
-        memory: AddressSpace,
-        grid: tuple[int, int, int],
-        cta: Cta,
-        printed: list[str],
-        warnings: list[SimulationError],
-        watch: bool = True,
-        races: GlobalRaces | None = None,
-        timeline: Timeline | None = None,
-    ) -> None:
-        self.function = function
-        self.memory = memory
-        self.grid = grid
+    def __init__(self, run: Run, cta: Cta) -> None:
+        self.run = run
+        self.function = run.function
+        self.memory = run.memory
+        self.grid = run.grid
+        self.races = run.races
+        self.timeline = run.timeline
         self.cta = cta
         self.pid = cta.pid
         self.scheduler: Scheduler = cta.cluster.scheduler
@@ -107,20 +126,14 @@ class Machine:
         self.wrapped: dict[Value, Wrapped] = {}
         self.in_flight = InFlight()
         self.lifted = False
-        self.printed = printed
-        self.warnings = warnings
-        self.races = races
-        self.timeline = timeline
         self.task = ""
-        self.num_warps = function.num_warps
+        self.num_warps = run.function.num_warps
         self.replica = 0
-        self.clock = Clock(self.agent_name, watch)
+        self.clock = Clock(self.agent_name, run.watch, run.fences)
 
     def fork(self, task: str, num_warps: int, replica: int) -> Machine:
         """The machine of a task that sees the values of this one."""
-        m = Machine(self.function, self.memory, self.grid, self.cta, self.printed, self.warnings)
-        m.races = self.races
-        m.timeline = self.timeline
+        m = Machine(self.run, self.cta)
         m.env = dict(self.env)
         m.wrapped = dict(self.wrapped)
         m.task = task
@@ -215,11 +228,11 @@ class Machine:
     def warn(self, e: SimulationError) -> None:
         """Leave a warning, once a place."""
         places = [n.loc for n in e.notes]
-        if any((w.code, w.loc) == (e.code, e.loc) and [n.loc for n in w.notes] == places for w in self.warnings):
+        if any((w.code, w.loc) == (e.code, e.loc) and [n.loc for n in w.notes] == places for w in self.run.findings):
             return
         e.severity = "warning"
         self.blame(e)
-        self.warnings.append(e)
+        self.run.findings.append(e)
 
     def touch(self, op: OpBase, kind: str, ptr: Array, mask: Array | None, size: int) -> None:
         """A plain access of global memory, through addresses of elements of `size` bytes."""

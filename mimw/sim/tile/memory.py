@@ -7,6 +7,7 @@ import numpy as np
 from mimw.ir.core import OpBase, Value
 from mimw.ir.ops.memory import (
     LocalAllocOp,
+    LocalCountOp,
     LocalGatherOp,
     LocalReinterpretOp,
     LocalScatterOp,
@@ -56,6 +57,11 @@ def _load(m: Machine, op: OpBase) -> None:
         m.scheduler.poll(op.loc)
         m.clock.acquire(m.cta.cluster.order)
     m.set(op.results[0], load_tile(m, op, ptr, mask, other))
+
+
+@executes("memory.prefetch")
+def _prefetch(m: Machine, op: OpBase) -> None:
+    return None
 
 
 @executes("memory.store")
@@ -174,6 +180,17 @@ def _local_scatter(m: Machine, op: LocalScatterOp) -> None:
     buffer.data[places] = m.env[op.src]
     buffer.state()[places] = buffer.tag
     touched(buffer, WRITE, m.clock, op.loc)
+
+
+@executes("memory.local_count")
+def _local_count(m: Machine, op: LocalCountOp) -> None:
+    buffer = m.env[op.dst]
+    values = read_buffer(m, op, buffer)
+    indices = m.env[op.indices].reshape(-1)
+    if op.mask is not None:
+        indices = indices[m.env[op.mask].reshape(-1)]
+    np.add.at(values, _along(buffer, indices, 0), 1)
+    write(buffer, values, m.clock, op.loc)
 
 
 @executes("memory.local_load")

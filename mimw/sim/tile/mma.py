@@ -6,13 +6,15 @@ declaration's bound says by how much engines may differ.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from mimw.diagnostics import InternalError
 from mimw.ir.core import OpBase, Value
 from mimw.ir.ops.mma import AsyncDotOp
 from mimw.ir.types import F32, DType, InflightType, MemDescType, TensorType
-from mimw.sim.scheduler import JobsWait
+from mimw.sim.agents import JobsWait
 from mimw.sim.tile.in_flight import Product, all_but
 from mimw.sim.tile.machine import Machine
 from mimw.sim.tile.memory import read_buffer
@@ -31,11 +33,10 @@ def operand_dtype(v: Value) -> DType:
     return d
 
 
-def product(m: Machine, op: OpBase, acc: Array, out: DType, precision: str) -> Array:
-    """acc + a @ b for the op's first two operands, in type `out`."""
+def product(m: Machine, op: OpBase, sides: list[Any], acc: Array, out: DType, precision: str) -> Array:
+    """acc + a @ b in type `out`; `sides` are what the op's first two operands are at run time."""
     factors: list[Array] = []
-    for v in op.operands[:2]:
-        x = m.env[v]
+    for v, x in zip(op.operands[:2], sides, strict=True):
         x = read_buffer(m, op, x) if isinstance(x, Buffer) else x
         if operand_dtype(v) is F32 and precision == "tf32":
             x = round_tf32(x)
@@ -54,24 +55,36 @@ def product(m: Machine, op: OpBase, acc: Array, out: DType, precision: str) -> A
 @executes("mma.dot")
 def _dot(m: Machine, op: OpBase) -> None:
     acc = op.operands[2]
-    m.set(op.results[0], product(m, op, m.env[acc], operand_dtype(acc), op.attrs["precision"]))
+    sides = [m.env[v] for v in op.operands[:2]]
+    m.set(op.results[0], product(m, op, sides, m.env[acc], operand_dtype(acc), op.attrs["precision"]))
 
 
 @executes("mma.async_dot")
 def _async_dot(m: Machine, op: AsyncDotOp) -> None:
-    acc = m.env[op.acc]
-    if isinstance(acc, InflightTile):
-        acc = acc.value
-    if op.use_acc is not None and not bool(m.env[op.use_acc]):
-        acc = np.zeros_like(acc)
+    before, sides = m.env[op.acc], [m.env[op.a], m.env[op.b]]
+    fresh = op.use_acc is not None and not bool(m.env[op.use_acc])
     t = op.result.type
     assert isinstance(t, InflightType) and isinstance(t.tensor.element, DType)
-    # What the product reads stays as it is until the wait (anything else is an error), so the sum may be formed now.
-    m.env[op.result] = InflightTile(product(m, op, acc, t.tensor.element, "tf32"))
+    element = t.tensor.element
+    tile = m.env[op.result] = InflightTile(before.value if isinstance(before, InflightTile) else before)
+
+    def multiply() -> None:
+        acc = before.value if isinstance(before, InflightTile) else before
+        tile.value = product(m, op, sides, np.zeros_like(acc) if fresh else acc, element, "tf32")
+
+    # What the product reads stays as it is until the wait, so that the sum may be formed now: else it is an error, if any are looked for.
+    if m.clock.watch:
+        multiply()
     buffers = [m.env[v] for v in (op.a, op.b) if isinstance(m.env[v], Buffer)]
     uses = [Use(b, READ, "an asynchronous dot", "an async_dot_wait", op.loc, m.clock).begin() for b in buffers]
     products = m.in_flight.products
-    job = m.scheduler.post("product", op.loc, after=products[-1].job if products else None, size=multiplications(op))
+    job = m.scheduler.post(
+        "product",
+        op.loc,
+        None if m.clock.watch else multiply,
+        after=products[-1].job if products else None,
+        size=multiplications(op),
+    )
     products.append(Product(job, uses))
 
 

@@ -31,20 +31,22 @@ def join(into: Known, other: Known) -> None:
 
 class Clock:
     """What one task knows; `name` is the task's in messages, `trips` where it is in its loops, `after` the phase that it has waited
-    for last. One that does not `watch` finds no race: the task runs as the hardware would run it."""
+    for last. One that does not `watch` finds no race: the task runs as the hardware would run it. `unfenced`: its plain writes that no proxy
+    fence has followed yet; None where fences are not watched (the compiler puts them, behind what the simulator usually runs)."""
 
-    __slots__ = ("after", "known", "name", "trips", "watch")
+    __slots__ = ("after", "known", "name", "trips", "unfenced", "watch")
 
-    def __init__(self, name: str, watch: bool = True) -> None:
+    def __init__(self, name: str, watch: bool = True, fences: bool = False) -> None:
         self.name = name
         self.watch = watch
         self.known: Known = {self: 1}
         self.trips: list[tuple[str, int]] = []
         self.after: Phase | None = None
+        self.unfenced: list[Mark] | None = [] if fences else None
 
     def fork(self, name: str) -> Clock:
         """The clock of a task that starts now."""
-        child = Clock(name, self.watch)
+        child = Clock(name, self.watch, self.unfenced is not None)
         child.trips = list(self.trips)
         self.release(child.known)
         return child
@@ -54,6 +56,14 @@ class Clock:
         join(into, self.known)
         self.known[self] += 1
 
+    def fence(self) -> None:
+        """A fence between the generic proxy and the asynchronous one: what this task wrote so far may be read by engines, by those
+        who know of the fence."""
+        for mark in self.unfenced or ():
+            mark.fence = self.known[self]
+        if self.unfenced is not None:
+            self.unfenced = []
+
     def acquire(self, known: Known) -> None:
         """Learn what others have handed over."""
         join(self.known, known)
@@ -61,9 +71,9 @@ class Clock:
 
 class Mark:
     """An access: by whom (a task, or the barrier that its end counts on), how far that one was, and where: `trips` and `after` as in
-    the `clock` of the task, when it began."""
+    the `clock` of the task, when it began. `fence`: of a plain write, how far the task was when it fenced it (0: not yet); else None."""
 
-    __slots__ = ("after", "at", "loc", "name", "trips", "who")
+    __slots__ = ("after", "at", "fence", "loc", "name", "trips", "who")
 
     def __init__(self, clock: Clock, name: str, loc: Loc) -> None:
         self.who: object = clock
@@ -72,6 +82,20 @@ class Mark:
         self.loc = loc
         self.trips: Trips = tuple(clock.trips)
         self.after = clock.after
+        self.fence: int | None = None
+
+    def plain(self, clock: Clock) -> Mark:
+        """The mark, as one of a write through the generic proxy by `clock`'s task."""
+        if clock.unfenced is not None:
+            self.fence = 0
+            clock.unfenced.append(self)
+        return self
+
+    def fenced_for(self, clock: Clock) -> bool:
+        """Whether a task that knows the write to be over may have an engine touch what was written."""
+        if self.fence is None:
+            return True
+        return self.fence > 0 and clock.known.get(self.who, 0) >= self.fence
 
     def known_to(self, clock: Clock) -> bool:
         """Whether a task knows that the access is over."""
@@ -115,6 +139,16 @@ class History:
             for mark in seen.reads.values():
                 if not mark.known_to(clock):
                     raise _race(b, kind, READ, mark)
+
+    def check_fence(self, b: Buffer, what: str, clock: Clock) -> None:
+        """Raise when an engine is to touch what was written through the generic proxy, with no fence behind the write."""
+        key = _key(b)
+        for other, seen in self._seen.items():
+            mark = seen.write
+            if mark is not None and not mark.fenced_for(clock) and self._meet(key, b, other, seen.buffer):
+                text = f"{what} touches {b}, which {mark.name} has written with no fence_async_shared behind it"
+                note = Note(f"{mark.name} writes it here{mark.when()}", mark.loc)
+                raise SimulationError("missing-fence", text, notes=[note], slot=str(b), other=other_side(mark))
 
     def record(self, b: Buffer, kind: str, mark: Mark) -> None:
         """An access that is over."""

@@ -129,13 +129,21 @@ class Use:
     """An engine's use of a view under way. `what` says it in a message (``"an asynchronous dot"``), `remedy` what ends it.
 
     `clock` is that of the task which started it. With a `barrier`, its end counts there, and who has seen that phase knows of it; else
-    the task itself waits for the end.
+    the task itself waits for the end. A `plain` one goes through the generic proxy, as the task's own accesses do.
     """
 
-    __slots__ = ("barrier", "buffer", "clock", "kind", "loc", "mark", "remedy", "what")
+    __slots__ = ("barrier", "buffer", "clock", "kind", "loc", "mark", "plain", "remedy", "what")
 
     def __init__(
-        self, buffer: Buffer, kind: str, what: str, remedy: str, loc: Loc, clock: Clock, barrier: Mbarrier | None = None
+        self,
+        buffer: Buffer,
+        kind: str,
+        what: str,
+        remedy: str,
+        loc: Loc,
+        clock: Clock,
+        barrier: Mbarrier | None = None,
+        plain: bool = False,
     ) -> None:
         self.buffer = buffer
         self.kind = kind
@@ -144,6 +152,7 @@ class Use:
         self.loc = loc
         self.clock = clock
         self.barrier = barrier
+        self.plain = plain
         self.mark = Mark(clock, f"{what} of {clock.name}", loc)
 
     def begin(self) -> Use:
@@ -152,6 +161,8 @@ class Use:
             check_read(self.buffer, self.clock)
         else:
             check_write(self.buffer, self.clock)
+        if not self.plain and self.clock.unfenced is not None:
+            self.buffer.alloc.history.check_fence(self.buffer, self.what, self.clock)
         self.buffer.alloc.uses.append(self)
         return self
 
@@ -165,6 +176,8 @@ class Use:
         mark.at = self.clock.known[self.clock]
         if self.barrier is not None:
             mark.who, mark.at = self.barrier, self.barrier.phase + 1
+        if self.plain:
+            mark.plain(self.clock)
         self.buffer.alloc.history.record(self.buffer, self.kind, mark)
 
     def started(self) -> Note:
@@ -175,7 +188,8 @@ class Use:
 def touched(b: Buffer, kind: str, clock: Clock, loc: Loc) -> None:
     """A task has read or written the view itself."""
     if clock.watch:
-        b.alloc.history.record(b, kind, Mark(clock, clock.name, loc))
+        mark = Mark(clock, clock.name, loc)
+        b.alloc.history.record(b, kind, mark.plain(clock) if kind == WRITE else mark)
 
 
 def check_read(b: Buffer, clock: Clock) -> None:

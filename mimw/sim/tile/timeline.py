@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mimw.diagnostics import Loc
 from mimw.ir.core import OpBase, Value
-from mimw.sim.scheduler import Agent, Event, Job
+from mimw.sim.agents import Agent, Event, Job
 from mimw.sim.tile.speeds import TENSOR_CORE, Speeds, cost, delay, engine_of, multiplications
 
 if TYPE_CHECKING:

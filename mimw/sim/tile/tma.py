@@ -63,14 +63,19 @@ def flat(b: Buffer, size: int) -> Buffer:
 def start_store(m: Machine, op: OpBase, source: Buffer, write: Callable[[Array], None], what: str) -> None:
     """Start a bulk store: `write` puts the values read from `source` into global memory."""
     use = Use(source, READ, _STORE, "an async_descriptor_store_wait", op.loc, m.clock).begin()
-    # Nobody may write the source before it was waited for, so that it may be read now.
-    values = read_buffer(m, op, source)
+    values: list[Array] = []
+
+    def take() -> None:
+        values.append(read_buffer(m, op, source))
 
     def finish() -> None:
         m.scheduler.progress += 1
-        write(values)
+        write(values[0])
 
-    read = m.scheduler.post(f"{what} (read)", op.loc, size=source.data.nbytes)
+    # Nobody may write the source before it was waited for, so that it may be read now: else it is an error, if any are looked for.
+    if m.clock.watch:
+        take()
+    read = m.scheduler.post(f"{what} (read)", op.loc, None if m.clock.watch else take, size=source.data.nbytes)
     written = m.scheduler.post(f"{what} (write)", op.loc, finish, read, source.data.nbytes)
     m.in_flight.stores.append(Store(read, written, use))
     m.scheduler.pause()

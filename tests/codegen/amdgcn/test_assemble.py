@@ -187,3 +187,33 @@ def test_the_helper_ends_with_its_parent() -> None:
         deadline -= 1
         signal.sigtimedwait([], 0.05)
     assert deadline
+
+
+def test_stamp_of_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It names the library without loading it, and sees another one in its place."""
+    library = tmp_path / "libLLVM.so"
+    monkeypatch.setenv("MIMW_LLVM", str(library))
+    assert llvm.library_stamp() == "none"
+    library.write_bytes(b"no library")
+    first = llvm.library_stamp()
+    library.write_bytes(b"another one")
+    assert str(library) in first
+    assert llvm.library_stamp() != first
+
+
+def test_candidates_are_the_packages_then_the_systems_newest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("MIMW_LLVM", raising=False)
+    package, system = tmp_path / "rocm" / "llvm", tmp_path / "lib"
+    for folder, names in (
+        (package, ["librocmllvm.so"]),
+        (system, ["libLLVM.so.22.1", "libLLVM.so.21.1", "libLLVM-14.so.1", "libLLVM-19.so.1", "libLLVM-C.txt"]),
+    ):
+        folder.mkdir(parents=True)
+        for name in names:
+            (folder / name).write_bytes(b"")
+    (system / "libLLVM-22.so").symlink_to("libLLVM.so.22.1")
+    monkeypatch.setattr(llvm, "_SYSTEM_FOLDERS", (str(system),))
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "rocm", raising=False)
+    found = [os.path.realpath(p) for p in llvm.candidates()]
+    assert found == [str(package / "librocmllvm.so"), str(system / "libLLVM.so.22.1"), str(system / "libLLVM.so.21.1")]

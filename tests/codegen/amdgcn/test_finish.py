@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mimw.codegen.amdgcn.finish import finish
 from mimw.codegen.amdgcn.regalloc import Budget, budget
 from mimw.target import get_target
+from tests.codegen.amdgcn.flat_kit import text
 from tests.codegen.amdgcn.machine_kit import After, Before, Generator, entry_values
 
 LIMITS = {
@@ -34,3 +35,21 @@ def same(seed: int, limits: Budget, size: int = 12) -> None:
 @given(seed=st.integers(0, 1 << 32))
 def test_random_programs(name: str, seed: int) -> None:
     same(seed, LIMITS[name])
+
+
+def test_same_program_same_code() -> None:
+    """Nothing depends on where objects lie in memory."""
+
+    def lines(seed: int) -> list[str]:
+        fn = Generator(seed, 20).make()
+        return text(finish(fn, get_target("gfx950"), waves=4, limits=LIMITS["few, accumulators"]).flat.body)
+
+    for seed in range(12):
+        assert lines(seed) == lines(seed)
+
+
+def test_the_function_is_not_changed() -> None:
+    fn = Generator(3, 20).make()
+    before = [(id(block), list(block.params), list(block.insts)) for block in fn.blocks]
+    finish(fn, get_target("gfx942"), waves=4, limits=LIMITS["very few"])
+    assert before == [(id(block), block.params, block.insts) for block in fn.blocks]

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mimw.sim.scheduler import Event
+from mimw.sim.agents import Event
 from mimw.sim.tile import TensorDescriptor, run
 from mimw.sim.tile.speeds import SPEEDS, TENSOR_CORE, TMA_LOAD, Speeds
 from mimw.sim.tile.timeline import Timeline, lane_name, lanes

@@ -1,9 +1,7 @@
-"""Lowerings of atomics on global memory.
+"""One element of an atomic on global memory; who does which is `shared/atomic.py`'s.
 
-Every element happens once: registers, lanes and warps that hold copies are masked, and get the owner's result by shuffles, or through
-shared memory from another warp. What the ISA lacks (8 and 16-bit integers, min and max of floats, bf16 sums before sm_90) is a loop over
-compare-and-swap. The CTA-wide meaning of release and acquire needs a barrier of the task before and after: each thread orders its own
-accesses only. Sums of f32 flush subnormal numbers (PTX ISA, `atom`).
+What the ISA lacks (8 and 16-bit integers, min and max of floats, bf16 sums before sm_90) is a loop over compare-and-swap. Sums of f32
+flush subnormal numbers (PTX ISA, `atom`).
 """
 
 from __future__ import annotations
@@ -11,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mimw.codegen.lane import CTA, LANE, Lane, Tile, as_u32, bits_of
-from mimw.codegen.lowering import Lowering, layout_of, lowers
+from mimw.codegen.lane import LANE, Lane, bits_of
+from mimw.codegen.lowering import Lowering, lowers
 from mimw.codegen.machine import Block, Edge, Imm, Operand, Terminator
 from mimw.codegen.ptx.builder import PtxBuilder
 from mimw.codegen.ptx.lower.mma import ptx_builder
 from mimw.codegen.ptx.opcodes import register_class
+from mimw.codegen.shared.atomic import lower_atomic
 from mimw.diagnostics import InternalError
-from mimw.ir import layout as algebra
-from mimw.ir.types import F16, F32, F64, I1, I32, U8, U16, U32, U64, DType, PointerType, TensorType, element_of
+from mimw.ir.types import F16, F32, F64, U8, U16, U32, U64, DType
 
 _WORDS = {16: U16, 32: U32, 64: U64}
 _NATIVE_BITS = (32, 64)
@@ -46,6 +44,12 @@ class Atomic:
         if bits_of(self.dtype) == 8:
             return self._byte_loop(pointer, value, compare, guard)
         return self._loop(pointer, lambda old: self._new(old, value), guard)
+
+    def publish(self) -> None:
+        """The instruction itself releases."""
+
+    def refresh(self) -> None:
+        """The instruction itself acquires."""
 
     def instruction(self) -> str | None:
         """The end of the opcode, where there is an instruction."""
@@ -173,116 +177,10 @@ def _bits(b: PtxBuilder, lane: Lane) -> Lane:
 @lowers("atomic.rmw", target="nvidia")
 def lower_rmw(ctx: Lowering, op: Any) -> None:
     """old = *ptr; *ptr = old kind value."""
-    _lower(ctx, op, op.kind, op.value, None, op.mask)
+    lower_atomic(ctx, op, lambda held: Atomic(ctx, op, op.kind, held), op.value, None, op.mask)
 
 
 @lowers("atomic.cas", target="nvidia")
 def lower_cas(ctx: Lowering, op: Any) -> None:
     """Compare and swap."""
-    _lower(ctx, op, "cas", op.value, op.compare, None)
-
-
-def _lower(ctx: Lowering, op: Any, kind: str, value: Any, compare: Any, mask: Any) -> None:
-    b = ptx_builder(ctx)
-    pointer = element_of(op.ptr.type)
-    assert isinstance(pointer, PointerType)
-    dtype = pointer.pointee
-    is_bool = dtype is I1
-    held = U8 if is_bool else dtype
-    one = Atomic(ctx, op, kind, held)
-
-    def bytes_(lanes: Tile | None) -> Tile | None:
-        if lanes is None or not is_bool:
-            return lanes
-        return [b.select(x, b.const(U8, 1), b.const(U8, 0)) for x in lanes]
-
-    pointers, values = ctx.tile(op.ptr), bytes_(ctx.tile(value))
-    compares = bytes_(ctx.tile(compare) if compare is not None else None)
-    masks = ctx.tile(mask) if mask is not None else None
-    assert values is not None
-    if op.sem in ("release", "acq_rel"):
-        b.barrier()
-    if isinstance(op.result.type, TensorType):
-        out = _tile(ctx, op, one, pointers, values, compares, masks)
-    else:
-        first = ctx.is_thread(31, ctx.num_warps - 1)
-        guard = b.both(first, masks[0] if masks is not None else None)
-        old = one.run(pointers[0], values[0], compares[0] if compares is not None else None, guard)
-        out = [_to_all(ctx, op, old)] if one.returns else [old]
-    if op.sem in ("acquire", "acq_rel") and one.returns:
-        b.barrier()
-    if is_bool:
-        out = [b.compare("ne", x, b.const(U8, 0)) for x in out]
-    ctx.set(op.result, out)
-
-
-def _to_all(ctx: Lowering, op: Any, old: Lane) -> Lane:
-    """A scalar result from the first thread to all threads of the task."""
-    b = ptx_builder(ctx)
-    if ctx.num_warps == 1:
-        lane = b.shuffle_from(old, b.const(I32, 0))
-    else:
-        place = b.plus(b.shared_base(), _scratch(op))
-        b.store("shared", place, [old], ctx.is_thread(31, ctx.num_warps - 1), "")
-        b.barrier()
-        lane = b.load("shared", old.dtype, place, 1, None, None, "")[0]
-    return Lane(lane.dtype, lane.reg, lane.off, lane.part, CTA)
-
-
-def _scratch(op: Any) -> int:
-    at = op.attrs.get("scratch", -1)
-    if at < 0:
-        raise InternalError("an atomic without scratch memory", op.loc)
-    return at
-
-
-def _tile(
-    ctx: Lowering, op: Any, one: Atomic, pointers: Tile, values: Tile, compares: Tile | None, masks: Tile | None
-) -> list[Lane]:
-    """Every element by its owner; its copies get the result afterwards."""
-    b = ptx_builder(ctx)
-    layout = layout_of(op.result)
-    registers, lanes, warps, _ = algebra.owner_mask(layout)
-    for copies, vectors in ((lanes, layout.lane), (warps, layout.warp)):
-        if any(copies >> i & 1 and any(v) for i, v in enumerate(vectors)):
-            raise InternalError(f"atomics on copies in other registers: {layout}", op.loc)
-    owner = ctx.is_thread(lanes, warps)
-    inside = ctx.holes(layout, op.result.type.shape)
-    low = (1 << len(layout.reg)) - 1
-    found: dict[int, Lane] = {}
-    for r in range(layout.num_regs):
-        if r & low & registers:
-            continue
-        guard = b.both(b.both(owner, inside(r)), masks[r] if masks is not None else None)
-        found[r] = one.run(pointers[r], values[r], compares[r] if compares is not None else None, guard)
-    if one.returns and warps:
-        found = _through_shared(ctx, op, found, lanes | warps << 5)
-    elif one.returns and lanes:
-        source = b.bit_and(b.thread_id(), 31 & ~lanes)
-        found = {r: b.shuffle_from(x, source) for r, x in found.items()}
-    out: list[Lane] = []
-    coords = layout.reg_coords()
-    first = {coords[r]: x for r, x in found.items()}
-    for r in range(layout.num_regs):
-        out.append(found.get(r) or first[coords[r]])
-    return out
-
-
-def _through_shared(ctx: Lowering, op: Any, found: dict[int, Lane], copies: int) -> dict[int, Lane]:
-    """The owners' results to all who hold copies: a slot for each register and each thread that owns something."""
-    b = ptx_builder(ctx)
-    dtype = next(iter(found.values())).dtype
-    size = bits_of(dtype) // 8
-    bases: list[int] = []
-    owners = 1
-    for bit in range((32 * ctx.num_warps).bit_length() - 1):
-        bases.append(0 if copies >> bit & 1 else owners * size)
-        owners <<= 0 if copies >> bit & 1 else 1
-    place = b.plus(b.add(b.shared_base(), as_u32(ctx.linear(tuple(bases)))), _scratch(op))
-    owner = ctx.is_thread(copies & 31, copies >> 5)
-    for i, lane in enumerate(found.values()):
-        b.store("shared", b.plus(place, i * owners * size), [lane], owner, "")
-    b.barrier()
-    return {
-        r: b.load("shared", dtype, b.plus(place, i * owners * size), 1, None, None, "")[0] for i, r in enumerate(found)
-    }
+    lower_atomic(ctx, op, lambda held: Atomic(ctx, op, "cas", held), op.value, op.compare, None)

@@ -87,11 +87,14 @@ def lower_wait(ctx: Lowering, op: Any) -> None:
 
 @lowers("barrier.parity", target="nvidia")
 def lower_parity(ctx: Lowering, op: Any) -> None:
-    """Of parity 1 is the phase under way when the one of parity 0 is complete."""
+    """Of parity 1 is the phase under way when the one of parity 0 is complete. All threads look before one of them arrives: the passes put a
+    sync there, but for the threads of a single warp."""
     b = ptx_builder(ctx)
     odd = Reg("pred", "odd")
     b.emit("mbarrier.test_wait.parity.shared::cta.b64", [odd, barrier_address(ctx, op.barrier), Imm(0)], 1)
     ctx.set(op.result, [b.select(Lane(I1, odd), b.const(I32, 1), b.const(I32, 0))])
+    if ctx.num_warps == 1:
+        b.warp_barrier()
 
 
 def _poll(ctx: Lowering, op: Any, address: Addr, parity: Operand, done: Block) -> None:

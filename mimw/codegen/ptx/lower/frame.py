@@ -36,7 +36,7 @@ from mimw.codegen.shared.shared_memory import place_buffer
 from mimw.diagnostics import CompilationError, InternalError
 from mimw.ir.core import Block as IrBlock
 from mimw.ir.core import Value
-from mimw.ir.ops.async_copy import MakeDescriptorOp
+from mimw.ir.ops.async_copy import MadeDescriptorOp, MakeDescriptorOp
 from mimw.ir.ops.barrier import BarrierAllocOp
 from mimw.ir.ops.cluster import ClusterSyncOp
 from mimw.ir.ops.memory import LocalAllocOp
@@ -130,6 +130,8 @@ class _Frame:
         ctx.place(block)
         if self.clustered:
             cluster_barrier(self.b)
+            if ctx.hang is not None:
+                hang_wait.settle(ctx)
         else:
             self.b.emit("bar.sync", [Imm(0)])
         if self.makes_maps:
@@ -235,7 +237,7 @@ class _Frame:
             self.open_task(block)
             outer = captures(block)
             made = [v for v in outer if isinstance(v.defining_op, MakeDescriptorOp)]
-            if made or any(isinstance(o, MakeDescriptorOp) for o in own_ops(block)):
+            if made or any(isinstance(o, (MakeDescriptorOp, MadeDescriptorOp)) for o in own_ops(block)):
                 tensor_map.read_entry(ctx)
             for value in outer:
                 self.bring(value)

@@ -1,18 +1,20 @@
 """A build whose waits give up: what it is, and what it adds to a kernel (`hang_wait` emits it).
 
-A kernel is built so when its function has the option ``hang_timeout`` (nanoseconds). A wait polls as always. A poll that fails looks at the clock,
-and at a word in global memory that the first wait to give up fills with the time. When its own time is over, or that word is set, the wait *gives
-up*: it marks its warp in a word of the CTA's shared memory, writes a record of who waited where (once a warp), and goes on behind the wait as if it
-had passed. It never branches to an exit, so every warp still comes to everything that stands behind it: the other waits, which give up at once, and
-the hardware's barriers. Once a CTA is marked, its threads neither arrive nor start copies that count on a barrier: no barrier can overflow, and
-nothing new is under way when the CTA ends. What is on its way then gets a millisecond to land before the threads leave.
+A kernel is built so when its function has the option ``hang_timeout`` (nanoseconds). A wait polls as always. Every sixteenth poll that fails looks
+at the clock, and at a word in global memory that the first wait to give up fills with the time. When its own time is over, or that word is set, the
+wait *gives up*: it marks its warp in a word of the CTA's shared memory, writes a record of who waited where (once a warp), and goes on behind the
+wait as if it had passed. It never branches to an exit, so every warp still comes to everything that stands behind it: the other waits, which give
+up at once, and the hardware's barriers. Once a CTA is marked, its threads neither arrive nor start copies that count on a barrier: no barrier can
+overflow, and nothing new is under way when the CTA ends. What is on its way then gets a millisecond to land before the threads leave.
 
 Which barriers must be bounded: mbarriers, and the user's named barriers, whose counts may be wrong; here each named barrier is an mbarrier for each
 thread count that it is used with, on which every thread arrives and polls with the token of its own arrival. Which need not be: the compiler's
 barriers of one task's warps, of the CTA and of the cluster. All warps of a task run the same ops in the same order (control flow between tasks'
 barriers depends on scalars that all of them have), all waits between two such barriers are bounded, and the cluster's barrier counts threads that
 have exited as arrived: all who must come do come. A warp that was held up at a `cluster.sync` by somebody who gave up writes its record afterwards.
-What can still go on for ever is a loop that only a message ends: a wait that gives up long after the first one (`GRACE`) traps.
+What can still go on for ever is a loop that only a message ends: a wait that gives up long after the first one (`GRACE`) stops the kernel. And
+warps of one task may part at a scalar that each has read for itself from memory that nobody has filled, so that their barrier never meets: the
+host, which sees the records, then stops waiting.
 
 Every record is `RECORD` bytes, little-endian: u32 site + 1 (written last), warp in the CTA, byte offset of the barrier in shared memory, phase as
 given; i32 CTA index x, y, z, 0; u64 start and end of the wait by %globaltimer. The state is u64 time of the first that gave up (0: nobody), u32
@@ -127,7 +129,7 @@ def parameters(build: HangBuild | None) -> list[tuple[str, str, int, int]]:
 
 
 def table(build: HangBuild, function: Function) -> dict[str, Any]:
-    """What records mean, as JSON values: ``sites`` by number, ``barriers`` with offset, count and who completes their phases."""
+    """What records mean, as JSON values: ``sites`` by number, ``barriers`` with offset, count and who completes their phases, names of ``tasks``."""
     rows: dict[BarrierAllocOp, dict[str, Any]] = {}
     for op in function.walk():
         if isinstance(op, BarrierAllocOp):
@@ -143,7 +145,8 @@ def table(build: HangBuild, function: Function) -> dict[str, Any]:
                 {"what": spelled + amount, "task": build.task_of(op), "file": op.loc.file, "line": op.loc.line}
             )
     barriers = [*rows.values(), *_named_rows(build, function)]
-    return {"timeout": build.timeout, "grace": GRACE, "sites": build.sites, "barriers": barriers}
+    tasks = build.tasks.names if build.tasks.partition is not None else []
+    return {"timeout": build.timeout, "grace": GRACE, "sites": build.sites, "barriers": barriers, "tasks": tasks}
 
 
 def _named_rows(build: HangBuild, function: Function) -> list[dict[str, Any]]:

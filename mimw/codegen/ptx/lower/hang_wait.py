@@ -19,6 +19,8 @@ from mimw.diagnostics import InternalError
 from mimw.ir.core import OpBase
 from mimw.ir.types import I1, U32, U64
 
+LOOK_EVERY = 16
+"""Polls between two looks at the clock and the kernel's state, a power of two: thousands of warps must not all read one word at every poll."""
 Try = Callable[[Reg], None]
 """Emits one poll, which sets the predicate when the wait is over."""
 
@@ -123,15 +125,18 @@ def poll(ctx: Lowering, emit_try: Try, site: int, place: Lane, phase: Lane, done
     `place` is the barrier's address in shared memory, `phase` what the user waits for (32 bits each).
     """
     b, build = ptx_builder(ctx), build_of(ctx)
-    began = Reg("b64", "began")
-    again, slow, stop = Block("wait", [began]), Block("not_yet"), Block("give_up")
-    ctx.jump(again, [Imm(0)])
+    began, tries = Reg("b64", "began"), Reg("b32", "tries")
+    again, failed, look, stop = Block("wait", [began, tries]), Block("not_yet"), Block("look"), Block("give_up")
+    ctx.jump(again, [Imm(0), Imm(0)])
     ctx.place(again)
     passed = Reg("pred", "passed")
     emit_try(passed)
-    b.block.term = Terminator([Edge(done, []), Edge(slow, [])], passed, False, b.loc)
+    b.block.term = Terminator([Edge(done, []), Edge(failed, [])], passed, False, b.loc)
     b.open_scope()
-    ctx.place(slow)
+    ctx.place(failed)
+    following, looks = _count(ctx, tries)
+    b.block.term = Terminator([Edge(look, []), Edge(again, [began, following])], looks, False, b.loc)
+    ctx.place(look)
     now = _clock(b)
     is_first, since = Reg("pred", "first_look"), Reg("b64", "began")
     b.emit("setp.eq.u64", [is_first, began, Imm(0)], 1)
@@ -139,11 +144,23 @@ def poll(ctx: Lowering, emit_try: Try, site: int, place: Lane, phase: Lane, done
     first, told = _first_time(b)
     over, ends = _later(b, _difference(b, now, since), build.timeout), Reg("pred", "ends")
     b.emit("or.pred", [ends, over, told], 1)
-    b.block.term = Terminator([Edge(stop, []), Edge(again, [since])], ends, False, b.loc)
+    b.block.term = Terminator([Edge(stop, []), Edge(again, [since, following])], ends, False, b.loc)
     ctx.place(stop)
-    _trap_if_endless(b, first, told, now)
+    _stop_if_endless(b, first, told, now)
     _record(ctx, site, place, phase, since, now, done)
     b.close_scope()
+
+
+def _count(ctx: Lowering, tries: Reg) -> tuple[Reg, Reg]:
+    """(tries so far, whether it is time to look at the clock: at every `LOOK_EVERY`-th, and always once the CTA is marked)."""
+    b = ptx_builder(ctx)
+    following, low, due, looks = Reg("b32", "tries"), Reg("b32", "low"), Reg("pred", "due"), Reg("pred", "looks")
+    b.emit("add.u32", [following, tries, Imm(1)], 1)
+    b.emit("and.b32", [low, following, Imm(LOOK_EVERY - 1)], 1)
+    b.emit("setp.eq.u32", [due, low, Imm(0)], 1)
+    marked = b.register(b.invert(Lane(I1, _unmarked(ctx))))
+    b.emit("or.pred", [looks, due, marked], 1)
+    return following, looks
 
 
 def held_up(ctx: Lowering, op: OpBase, emit_wait: Callable[[], None]) -> None:
@@ -165,11 +182,16 @@ def held_up(ctx: Lowering, op: OpBase, emit_wait: Callable[[], None]) -> None:
     ctx.place(done)
 
 
-def _trap_if_endless(b: PtxBuilder, first: Reg, told: Reg, now: Reg) -> None:
-    """A loop that only a message ends comes to its wait again and again: long after the kernel gave up it is stopped."""
-    endless, both = _later(b, _difference(b, now, first), GRACE), Reg("pred", "endless")
-    b.emit("and.pred", [both, endless, told], 1)
-    b.trap(Lane(I1, both), "a loop goes on long after a wait gave up")
+def _stop_if_endless(b: PtxBuilder, first: Reg, told: Reg, now: Reg) -> None:
+    """A loop that only a message ends comes to its wait again and again: long after the kernel gave up it is stopped by a store to address 0.
+
+    A trap would do, but is an exit for ptxas, before which it waits for the products that are under way here (C7517, seen).
+    """
+    late, endless = _later(b, _difference(b, now, first), GRACE), Reg("pred", "endless")
+    b.emit("and.pred", [endless, late, told], 1)
+    b.comment("a loop goes on long after a wait gave up: stop the kernel")
+    nowhere, zero = b.register(b.const(U64, 0)), b.register(b.const(U32, 0))
+    b.emit("st.volatile.global.b32", [Addr(nowhere), zero], 0, Lane(I1, endless))
 
 
 def _record(ctx: Lowering, site: int, place: Lane, phase: Lane, since: Reg, now: Reg, done: Block) -> None:

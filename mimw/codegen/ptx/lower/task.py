@@ -56,7 +56,10 @@ def drain(ctx: Lowering) -> None:
 
 def end_of(ctx: Lowering, names: set[str]) -> Callable[[], None] | None:
     """What the threads of a task with ops of these names do before they end."""
-    stores, hang = bool(names & _BULK), ctx.hang is not None
+    stores = bool(names & _BULK)
+    hang = (
+        ctx.hang is not None and cluster_size(ctx.function) == 1
+    )  # CTAs of a cluster settle when all have come to the end
     if not stores and not hang:
         return None
 
@@ -97,7 +100,7 @@ def leader(ctx: Lowering) -> Lane:
 LED = frozenset(
     (
         "barrier.arrive", "barrier.expect", "async_copy.tma_load", "async_copy.tma_store", "async_copy.tma_store_wait",
-        "async_copy.tma_prefetch", "async_copy.bulk_load", "async_copy.bulk_store", "async_copy.make_descriptor",
+        "async_copy.tma_prefetch", "async_copy.prefetch_descriptor", "async_copy.bulk_load", "async_copy.bulk_store", "async_copy.make_descriptor",
         "cluster.async_remote_copy",
     )
 )  # fmt: skip

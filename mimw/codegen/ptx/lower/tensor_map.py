@@ -2,8 +2,9 @@
 
 The TMA engine reads maps from global memory. Each module with such a kernel has a pool of entries, one for every CTA that can run at once
 (32 an SM); a CTA takes a free one when it starts, with a compare-and-swap from its SM's first entry on, and gives it back when all its threads are
-done. An entry has room for the maps of all `make_descriptor` ops. A map is edited in shared memory, where passes have reserved 128 bytes for each
-op and 16 more, in which the first op's hold the number of the CTA's entry. PTX ISA, `tensormap.replace` and `tensormap.cp_fenceproxy`.
+done. An entry has room for the maps of all `make_descriptor` ops (those that share a room: once). A map is edited in shared memory, where
+passes have reserved 128 bytes for each op and 16 more, in which the first op's hold the number of the CTA's entry. PTX ISA, `tensormap.replace`
+and `tensormap.cp_fenceproxy`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from mimw.codegen.ptx.lower.mma import ptx_builder
 from mimw.codegen.ptx.module import Variable
 from mimw.diagnostics import CompilationError, InternalError
 from mimw.ir.core import Function
-from mimw.ir.ops.async_copy import MakeDescriptorOp
+from mimw.ir.ops.async_copy import MadeDescriptorOp, MakeDescriptorOp
 from mimw.ir.tma import box_plan
 from mimw.ir.types import I1, I32, U32, U64, DType
 
@@ -35,9 +36,25 @@ def makers(function: Function) -> list[MakeDescriptorOp]:
     return [op for op in function.walk() if isinstance(op, MakeDescriptorOp)]
 
 
+def _rooms(function: Function) -> dict[object, int]:
+    """The bytes that stand before each room in an entry (by number, or by the op that has one of its own), and "end": the entry's bytes."""
+    found: dict[object, int] = {}
+    total = 0
+    for op in makers(function):
+        if _room(op) not in found:
+            found[_room(op)] = total
+            total += op.slots * MAP_BYTES
+    found["end"] = total
+    return found
+
+
+def _room(op: MakeDescriptorOp | MadeDescriptorOp) -> object:
+    return op.room if op.room >= 0 else op
+
+
 def variables(function: Function) -> list[Variable]:
     """What the module needs beside the kernel."""
-    size = sum(op.slots for op in makers(function)) * MAP_BYTES
+    size = _rooms(function)["end"]
     if not size:
         return []
     return [
@@ -93,7 +110,7 @@ def read_entry(ctx: Lowering) -> None:
     place, generic = b.reg("b64"), b.reg("b64")
     b.emit("mov.u64", [place, Symbol(_MAPS)], 1)
     b.emit("cvta.global.u64", [generic, place], 1)
-    size = sum(op.slots for op in makers(ctx.function)) * MAP_BYTES
+    size = _rooms(ctx.function)["end"]
     offset = b.widen_scaled(Lane(U32, entry), U64, size)
     ctx.maps = b.op("add", U64, Lane(U64, generic, uniform=CTA), offset)
 
@@ -111,17 +128,12 @@ def give_entry_back(ctx: Lowering) -> None:
     b.emit("st.release.gpu.global.b32", [b.address("global", at), zero], 0, Lane(I1, first))
 
 
-def map_address(ctx: Lowering, op: MakeDescriptorOp) -> Lane:
+def map_address(ctx: Lowering, op: MakeDescriptorOp | MadeDescriptorOp) -> Lane:
     """The generic address of the map that an op makes (or made, in another task)."""
     b = ptx_builder(ctx)
     if ctx.maps is None:
         raise InternalError("a task that does not know where its maps lie", op.loc)
-    before = 0
-    for other in makers(ctx.function):
-        if other is op:
-            break
-        before += other.slots * MAP_BYTES
-    address = b.plus(ctx.maps, before)
+    address = b.plus(ctx.maps, _rooms(ctx.function)[_room(op)])
     if op.slot is not None:
         address = b.add(address, b.widen_scaled(ctx.scalar(op.slot), U64, MAP_BYTES))
     return Lane(U64, b.register(address), uniform=CTA)
@@ -162,6 +174,17 @@ def lower_make_descriptor(ctx: Lowering, op: Any) -> None:
     if ctx.num_warps > 1:
         ctx.jump(done, [])
         ctx.place(done)
+    ctx.set(op.result, [address])
+
+
+@lowers("async_copy.made_descriptor", target="nvidia")
+def lower_made_descriptor(ctx: Lowering, op: Any) -> None:
+    """The address of a map that is there."""
+    if _room(op) not in _rooms(ctx.function):
+        hint = "ml.make_tensor_descriptor with the same desc_ptr"
+        raise CompilationError("descriptor", "nothing makes a descriptor in this room", op.loc, hint=hint)
+    address = map_address(ctx, op)
+    acquire_map(ctx, address)
     ctx.set(op.result, [address])
 
 

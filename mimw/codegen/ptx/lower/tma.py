@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from mimw.codegen.lane import CTA, Lane
-from mimw.codegen.lowering import Lowering, lowers, refuse
+from mimw.codegen.lowering import Lowering, lowers, refuse, unsupported
 from mimw.codegen.machine import Addr, Imm, Operand, Reg
 from mimw.codegen.ptx.lower import hang_wait
 from mimw.codegen.ptx.lower.barrier import barrier_address
@@ -140,6 +140,10 @@ def lower_tma_prefetch(ctx: Lowering, op: Any) -> None:
     opcode = f"cp.async.bulk.prefetch.tensor.{len(plan.box)}d.L2.global.tile{hint}"
     for at, _ in plan.pieces:
         b.emit(opcode, [tensor_address(ctx, op, at), *policy], 0, guard)
+
+
+for _name in ("async_copy.block_load", "async_copy.block_store"):
+    unsupported(_name, "nvidia", "passes make copies, or loads and stores, of it")
 
 
 # ---------------------------------------------------------------------------------------------------------------- contiguous bytes

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from mimw.codegen.machine import Addr, Inst, Operand, Reg, Symbol, Vec
@@ -63,8 +65,21 @@ def items_of(op: Operand) -> list[Operand]:
     return op.items if isinstance(op, Vec) else [op]
 
 
-def sanitize(s: Sim, access: Access, width: int, store: bool, atomic: bool = False) -> None:
-    """Tell the sanitizer of the shared part of an access."""
+def stored_bytes(x: Ctx, values: list[Array]) -> Callable[[], Array]:
+    """What the executing lanes store, (lanes, bytes) uint8; `values` as `Memory.store` takes them."""
+
+    def get() -> Array:
+        full = np.stack([np.ascontiguousarray(x.full(v)) for v in values], axis=-1)
+        flat = full.reshape(-1, len(values)) if x.mask is None else full[x.mask]
+        return np.ascontiguousarray(flat).view(np.uint8)
+
+    return get
+
+
+def sanitize(
+    s: Sim, access: Access, width: int, store: bool, atomic: bool = False, new: Callable[[], Array] | None = None
+) -> None:
+    """Tell the sanitizer of the shared part of an access; `new`: the bytes that a store writes."""
     for warp, cta in access.remote:
         s.clusters.touch_from(warp, cta, s.pc)
     if s.san is None:
@@ -74,7 +89,14 @@ def sanitize(s: Sim, access: Access, width: int, store: bool, atomic: bool = Fal
             pick = slice(None) if positions is None else positions
             rows = access.rows[pick]
             if store:
-                s.san.write(rows, access.lanes[pick], index, width, s.pc, atomic)
+
+                def data(pick: Array | slice = pick, index: Array = index) -> tuple[Array, Array]:
+                    assert new is not None
+                    return new()[pick], s.mem.shared.data[index[:, None] + np.arange(width)]
+
+                s.san.write(
+                    rows, access.lanes[pick], index, width, s.pc, atomic, data=data if new is not None else None
+                )
             else:
                 s.san.read(rows, access.lanes[pick], index, width, s.pc, atomic)
 
@@ -169,8 +191,9 @@ def _st(s: Sim, inst: Inst, mods: list[str]) -> Step:
 
     def run(x: Ctx) -> None:
         access = s.mem.locate(x, space, addr(x), total, True)
-        sanitize(s, access, total, True, strong)
-        s.mem.store(x, access, width, [get(x) for get in gets])
+        values = [get(x) for get in gets]
+        sanitize(s, access, total, True, strong, stored_bytes(x, values))
+        s.mem.store(x, access, width, values)
         if strong:
             synchronise(s, access, False, True)
             s.wakes += 1

@@ -13,6 +13,7 @@ import numpy as np
 
 from mimw.codegen.machine import Addr, Inst, Operand
 from mimw.sim.ptx.barriers import MBarrier
+from mimw.sim.ptx.clocks import Clocks
 from mimw.sim.ptx.engine import Job
 from mimw.sim.ptx.errors import SimulationError
 from mimw.sim.ptx.floats import Array
@@ -32,7 +33,7 @@ REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 class Landing:
     """Where a copy lands in the shared memory of one CTA, and whom it signals."""
 
-    __slots__ = ("bar", "cta", "granules", "offsets", "ticket")
+    __slots__ = ("bar", "clocks", "cta", "granules", "offsets", "ticket")
 
     def __init__(
         self, s: Sim, warp: int, lane: int, cta: int, offsets: Array, width: int, bar: MBarrier, what: str, adds: bool,
@@ -41,26 +42,32 @@ class Landing:
         self.cta, self.bar = cta, bar
         self.offsets = offsets + cta * s.mem.stride
         self.granules: Array | None = None
+        self.clocks: Clocks | None = None
         self.ticket = 0
         _spare_barriers(s, cta, offsets, width)
         if s.san is not None:
             self.granules = s.san.granules(self.offsets, width)
             self.ticket = s.san.async_write(warp, lane, self.granules, bar.agent, s.pc, what, adds, proxied)
+            self.clocks = s.san.release(warp, np.arange(32) == lane)
 
     def land(self, s: Sim, count: int) -> None:
         """The bytes are there: tell the sanitizer and the mbarrier."""
         if s.san is not None and self.granules is not None:
             s.san.landed(self.granules, self.ticket, self.bar.epoch)
         s.clusters.touch(self.cta, self.bar.agent, self.bar.epoch, s.pc)
+        if self.clocks is not None:
+            self.bar.hear(self.clocks)
         s.mbarrier_bytes(self.bar, -count)
         s.mbarrier_check(self.bar)
 
 
 def _spare_barriers(s: Sim, cta: int, offsets: Array, width: int) -> None:
     low, high = int(offsets.min()), int(offsets.max()) + width
-    for where, offset in s.mbarriers:
-        if where == cta and low <= offset < high:
+    for where, offset in [key for key in s.mbarriers if key[0] == cta and low <= key[1] < high]:
+        if s.strict or s.mbarriers[where, offset].used():
             raise SimulationError(f"the copy writes over the mbarrier at {offset:#x}")
+        del s.mbarriers[where, offset]
+        s.overwritten.add((where, offset))
 
 
 def signalled(s: Sim, warp: int, cta: int, offset: int) -> MBarrier:

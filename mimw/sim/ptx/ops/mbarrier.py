@@ -54,7 +54,8 @@ def barrier_of(s: Sim, warp: int, cta: int, offset: int, touches: bool = True) -
         s.clusters.touch_from(warp, cta, s.pc)
     found = s.mbarriers.get((cta, offset))
     if found is None:
-        raise SimulationError(f"the mbarrier at {offset:#x} was not initialised", where=s.m.warp_name(warp))
+        what = "was overwritten by a copy" if (cta, offset) in s.overwritten else "was not initialised"
+        raise SimulationError(f"the mbarrier at {offset:#x} {what}", where=s.m.warp_name(warp))
     if (
         s.san is not None
         and found.init_epoch > s.san.known_by(slice(warp, warp + 1))[found.init_warp % s.san.agents.warps]
@@ -114,6 +115,7 @@ def _make(s: Sim, warp: int, lane: int, cta: int, offset: int, count: int) -> No
         made.agent = s.san.room(s.san.agents.barrier(cta % s.m.cluster, offset))
         made.base = s.barrier_epochs.get((cta, offset), 0) if old is None else old.epoch
     s.mbarriers[cta, offset] = made
+    s.overwritten.discard((cta, offset))
     s.unfenced.append(made)
 
 
@@ -170,6 +172,8 @@ def _transactions(s: Sim, inst: Inst, mods: list[str]) -> Plain:
     def run(x: Ctx) -> None:
         amounts = x.full(amount(x))
         for spot in spots_at(s, x, addr(x), remote=True):
+            if s.san is not None:
+                spot.bar.hear(s.san.release(spot.warp, spot.lanes))
             s.mbarrier_bytes(spot.bar, sign * int(amounts[spot.row][spot.lanes].astype(np.int64).sum()))
             s.mbarrier_check(spot.bar)
 
@@ -191,6 +195,8 @@ def _wait(s: Sim, inst: Inst, mods: list[str]) -> Step:
 
     def values_of(x: Ctx) -> list[tuple[Spot, int]]:
         values = x.full(want(x))
+        if parity and not s.strict:
+            values = values & np.uint32(1)  # ptxas shifts the parity left by 31 bits
         out = [(spot, int(values[spot.row][spot.lanes.argmax()])) for spot in spots_at(s, x, addr(x), remote=False)]
         for spot, value in out:
             if parity and value > 1:
@@ -216,8 +222,8 @@ def _wait(s: Sim, inst: Inst, mods: list[str]) -> Step:
             good = done(spot.bar, value)
             s.expired.discard(spot.warp)
             result[spot.row][spot.lanes] = good
-            if good and acquires:
-                s.mbarrier_observe(spot.warp, spot.lanes, spot.bar)
+            if good:
+                s.mbarrier_observe(spot.warp, spot.lanes, spot.bar, acquires)
         put(x, result)
         if not result.all(where=x.active()):
             s.step_aside(x)

@@ -9,7 +9,7 @@ import numpy as np
 from mimw.codegen.machine import Inst
 from mimw.sim.ptx.errors import SimulationError
 from mimw.sim.ptx.floats import Array
-from mimw.sim.ptx.ops.access import address, items_of, sanitize, space_of
+from mimw.sim.ptx.ops.access import address, items_of, sanitize, space_of, stored_bytes
 from mimw.sim.ptx.ops.bits import popcount
 from mimw.sim.ptx.ops.moves import second_result
 from mimw.sim.ptx.ops.sync import members_ready, together
@@ -192,7 +192,6 @@ def _stmatrix(s: Sim, inst: Inst, mods: list[str]) -> Step:
     def run(x: Ctx) -> None:
         rows = _rows_ctx(x, count)
         access = s.mem.locate(rows, space, addr(x), 16, True)
-        sanitize(s, access, 16, True)
         data = np.zeros((x.n, 32, 8), np.uint16)
         for i, get in enumerate(gets):
             word = x.full(get(x))
@@ -203,7 +202,9 @@ def _stmatrix(s: Sim, inst: Inst, mods: list[str]) -> Step:
                     tile[:, 2 * t + half, g] = part
                 else:
                     tile[:, g, 2 * t + half] = part
-        s.mem.store(rows, access, 2, [data[:, :, k] for k in range(8)])
+        values = [data[:, :, k] for k in range(8)]
+        sanitize(s, access, 16, True, new=stored_bytes(rows, values))
+        s.mem.store(rows, access, 2, values)
 
     return Sync(together(s), run)
 

@@ -103,7 +103,8 @@ def _commit(s: Sim) -> Plain:
         for warp in x.warps.tolist():
             state = s.wgmma_of(warp)
             state.groups.append(state.open)
-            state.open = []
+            state.orders.append(state.order)
+            state.open, state.order = [], None
 
     return run
 
@@ -125,7 +126,8 @@ def _wait(s: Sim, inst: Inst) -> Plain:
 
 def _complete(s: Sim, warp: int, state: WgmmaState, pending: int) -> None:
     finished = state.groups[: len(state.groups) - pending]
-    state.groups = state.groups[len(finished) :]
+    orders = state.orders[: len(finished)]
+    state.groups, state.orders = state.groups[len(finished) :], state.orders[len(finished) :]
     state.done += len(finished)
     still = {number for group in (*state.groups, state.open) for number in group}
     bit = 1 << warp
@@ -134,6 +136,9 @@ def _complete(s: Sim, warp: int, state: WgmmaState, pending: int) -> None:
         s.m.init[number] |= bit
     if s.san is not None:
         s.san.learn(warp, s.san.agents.engine(warp), state.done)
+        for order in orders:
+            if order is not None:
+                s.san.passed(warp, order)
 
 
 class _Mma:
@@ -288,5 +293,9 @@ class _Mma:
             m.init_lanes[number][first : first + 4] = True
         for number in (*self.d, *self.a):
             m.busy[number] |= bits
-        for warp in range(first, first + 4):
-            self.s.wgmma_of(warp).open.extend((*self.d, *self.a))
+        group = list(range(first, first + 4))
+        order = None if self.s.san is None else self.s.san.come_together(group)
+        for warp in group:
+            state = self.s.wgmma_of(warp)
+            state.open.extend((*self.d, *self.a))
+            state.order = order

@@ -1,0 +1,159 @@
+"""Global and shared memory as AMDGCN instructions: addresses, accesses of 1 to 16 bytes, guards.
+
+A global address is a scalar pair plus a 32-bit vector offset plus a constant, or a vector pair plus a constant; a shared one is a vector
+register plus a constant. A guarded access is masked by EXEC; what a guarded load leaves where its guard is false stands in the result
+already (a tie).
+"""
+
+from __future__ import annotations
+
+from mimw.codegen.amdgcn.builder_core import Core, is_scalar, signed64
+from mimw.codegen.amdgcn.opcodes import LOADS, SHARED, STORES, is_float, is_signed, register_class
+from mimw.codegen.lane import CTA, LANE, Lane, Tile, bits_of, wrap_int
+from mimw.codegen.machine import Imm, Operand, Reg, Symbol
+from mimw.diagnostics import InternalError
+from mimw.ir.types import I32, I64, U32, Element
+
+GLOBAL_OFFSET = range(-(1 << 12), 1 << 12)
+"""What the immediate of a global access holds; of a shared one: 0 to 65535."""
+SHARED_OFFSET = range(1 << 16)
+
+# How a cache modifier of the language reads here. Cached everywhere is the default.
+_CACHE = {
+    "": (), "volatile": ("sc0", "sc1"), "ca": (), "wb": (), "cg": ("sc0",), "cs": ("nt",), "cv": ("sc0", "sc1"), "wt": ("sc0", "sc1"),
+    "L1::evict_first": ("nt",), "L1::evict_last": (), "L1::evict_unchanged": (), "L1::no_allocate": ("nt",),
+}  # fmt: skip
+
+
+def modifiers(how: str) -> list[Operand]:
+    """The modifiers of a global access."""
+    words = _CACHE.get(how)
+    if words is None:
+        raise InternalError(f"unknown cache modifier {how!r}")
+    return [Symbol(w) for w in words]
+
+
+def global_address(b: Core, lane: Lane) -> tuple[Operand, Operand, list[Operand]]:
+    """(vector address, scalar base or ``off``, offset) of a pointer."""
+    off = signed64(wrap_int(lane.off, I64))
+    if off not in GLOBAL_OFFSET or lane.reg is None:
+        low = off % 4096 if lane.reg is not None else 0
+        lane = Lane(
+            lane.dtype,
+            b.register(Lane(lane.dtype, lane.reg, lane.off - low, uniform=lane.uniform)),
+            uniform=lane.uniform,
+        )
+        off = low
+    place: list[Operand] = [Symbol(f"offset:{off}")] if off else []
+    reg = b.reg_of(lane)
+    split = b.splits.get(reg)
+    if split is not None:
+        return split[1], split[0], place
+    if is_scalar(reg):
+        return b.vector(b.const(I32, 0)), reg, place
+    return reg, Symbol("off"), place
+
+
+def shared_address(b: Core, lane: Lane) -> tuple[Reg, list[Operand]]:
+    """(vector address, offset) of a place in shared memory."""
+    off = wrap_int(lane.off, U32)
+    if off not in SHARED_OFFSET:
+        return b.vector(lane), []
+    base = b.vector(b.const(U32, 0) if lane.reg is None else b.base(lane))
+    return base, [Symbol(f"offset:{off}")] if off else []
+
+
+def load(
+    b: Core, space: str, dtype: Element, address: Lane, count: int, guard: Lane | None, other: Tile | None, how: str
+) -> list[Lane]:
+    """`count` neighbouring elements in one access."""
+    if guard is not None and guard.reg is None:
+        if not guard.off:
+            return list(other) if other is not None else [Lane(dtype, None, uniform=CTA)] * count
+        guard = None
+    size = bits_of(dtype) // 8 * count
+    reg = Reg(f"v{max(32, 8 * size)}", b.hint)
+    tied: list[Operand | None] | None = None
+    if guard is not None:
+        tied = [_initial(b, dtype, count, other)]
+    if space == "shared":
+        place, offset = shared_address(b, address)
+        b.emit(f"ds_read_{_narrow(SHARED[size], dtype, size, count)}", [reg, place, *offset], 1, guard, tied)
+    else:
+        vector, base, offset = global_address(b, address)
+        opcode = f"global_load_{_narrow(LOADS[size], dtype, size, count)}"
+        b.emit(opcode, [reg, vector, base, *offset, *modifiers(how)], 1, guard, tied)
+    return _elements(b, reg, dtype, count)
+
+
+def _narrow(name: str, dtype: Element, size: int, count: int) -> str:
+    """Signed loads of one narrow element."""
+    if size >= 4 or count > 1 or not is_signed(dtype):
+        return name
+    return {"ubyte": "sbyte", "ushort": "sshort", "u8": "i8", "u16": "i16"}[name]
+
+
+def _elements(b: Core, reg: Reg, dtype: Element, count: int) -> list[Lane]:
+    """The elements of a tuple that was loaded."""
+    bits = bits_of(dtype)
+    whole = count * max(bits, 8)
+    if count == 1:
+        return [Lane(dtype, reg)]
+    if bits >= 32:
+        cls = register_class(dtype, scalar=False)
+        return [b.pure("p_part", dtype, [reg, Imm(i * bits // 32)], LANE, cls) for i in range(count)]
+    words = (
+        [reg]
+        if whole <= 32
+        else [b.reg_of(b.pure("p_part", U32, [reg, Imm(i)], LANE, "v32")) for i in range(whole // 32)]
+    )
+    per = 32 // bits
+    return [Lane(dtype, words[i // per], 0, i % per) for i in range(count)]
+
+
+def _initial(b: Core, dtype: Element, count: int, other: Tile | None) -> Operand:
+    """What a guarded load leaves where its guard is false."""
+    if other is None:
+        zeros = max(1, bits_of(dtype) * count // 32)
+        return b.tuple_of([b.const(U32, 0)] * zeros)
+    return _data(b, other)
+
+
+def _data(b: Core, values: Tile) -> Reg:
+    """Neighbouring elements as the tuple of an access."""
+    bits = bits_of(values[0].dtype)
+    if bits >= 32:
+        return b.tuple_of(values)
+    if len(values) == 1:
+        return b.vector(values[0])
+    per = 32 // bits
+    if len(values) < per:
+        return b.packed(values)
+    words = [Lane(U32, b.packed(values[i : i + per])) for i in range(0, len(values), per)]
+    return b.tuple_of(words)
+
+
+def store(b: Core, space: str, address: Lane, values: Tile, guard: Lane | None, how: str) -> None:
+    """Neighbouring elements in one access."""
+    if guard is not None and guard.reg is None:
+        if not guard.off:
+            return
+        guard = None
+    first = values[0]
+    size = bits_of(first.dtype) // 8 * len(values)
+    high = (
+        len(values) == 1
+        and bits_of(first.dtype) == 16
+        and is_float(first.dtype)
+        and first.part == 1
+        and not is_scalar(first)
+    )
+    data = b.reg_of(first) if high else _data(b, values)
+    if space == "shared":
+        place, offset = shared_address(b, address)
+        name = "b16_d16_hi" if high else SHARED[size].replace("u", "b")
+        b.emit(f"ds_write_{name}", [place, data, *offset], 0, guard)
+        return
+    vector, base, offset = global_address(b, address)
+    name = "short_d16_hi" if high else STORES[size]
+    b.emit(f"global_store_{name}", [vector, data, base, *offset, *modifiers(how)], 0, guard)

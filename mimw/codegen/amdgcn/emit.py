@@ -1,0 +1,133 @@
+"""Tile IR with layouts to an AMDGCN module: the entry of the AMDGCN code generator.
+
+Owns the frame of a kernel (arguments, workgroup ids, shared memory, facts of the descriptor) and the order: lower, drop dead code, finish.
+Assumes that passes have given every tensor a layout and every buffer an offset. Knows no op, save those that ask for the grid.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from mimw.codegen.amdgcn.builder import HIDDEN_GRID, AmdgcnBuilder
+from mimw.codegen.amdgcn.finish import finish
+from mimw.codegen.amdgcn.isa import check, resolve
+from mimw.codegen.amdgcn.lower import all_lowerings as amdgcn_lowerings
+from mimw.codegen.amdgcn.module import AmdgcnModule, KernelFacts
+from mimw.codegen.amdgcn.printer import print_module
+from mimw.codegen.lane import bits_of
+from mimw.codegen.lowering import FactsLike, Lowering
+from mimw.codegen.machine import Function, Inst, dead_code
+from mimw.codegen.shared import all_lowerings as shared_lowerings
+from mimw.diagnostics import CompilationError
+from mimw.ir.core import Function as IrFunction
+from mimw.ir.core import Module
+from mimw.ir.types import I1, DType, Element, PointerType
+from mimw.target import Target
+
+__all__ = ["emit", "emit_text", "lower_function"]
+
+
+def emit(module: Module, target: Target, facts: FactsLike, options: dict[str, Any] | None = None) -> AmdgcnModule:
+    """The AMDGCN code of a module's kernel.
+
+    `options`: ``entry`` (the kernel's name by default), ``check`` (every instruction against the table; on by default), ``occupancy``
+    (workgroups that shall fit on a compute unit together, 1). Raises `CompilationError` for what the target cannot do.
+    """
+    options = options or {}
+    function = module.function
+    machine, builder = lower_function(module, target, facts, options)
+    found = finish(machine, target, waves=function.num_warps, occupancy=int(options.get("occupancy") or 1))
+    if options.get("check", True):
+        for item in found.flat.body:
+            if isinstance(item, Inst):
+                check(item, target, flat=True)
+    described = _facts(function, builder, target)
+    described.vgprs, described.agprs, described.sgprs = found.vgprs, found.agprs, found.sgprs
+    described.scratch_bytes = found.scratch_bytes
+    described.spilled_words = found.spilled_scalars
+    return AmdgcnModule(target.name, found.flat, described)
+
+
+def emit_text(module: Module, target: Target, facts: FactsLike, options: dict[str, Any] | None = None) -> str:
+    """As `emit`, printed."""
+    return print_module(emit(module, target, facts, options))
+
+
+def lower_function(
+    module: Module, target: Target, facts: FactsLike, options: dict[str, Any]
+) -> tuple[Function, AmdgcnBuilder]:
+    """The kernel as machine code on virtual registers, in SSA form, and the builder that knows its arguments."""
+    function = module.function
+    threads = function.num_warps * target.warp_size
+    if threads > target.max_threads:
+        raise CompilationError(
+            "launch-size",
+            f"num_warps={function.num_warps} is {threads} threads; {target.name} has {target.max_threads}",
+            function.loc,
+        )
+    builder = AmdgcnBuilder(target)
+    builder.workgroup_ids = _axes(function)
+    _place_arguments(function, builder)
+    ctx = Lowering(function, target, facts, builder)
+    machine = Function(str(options.get("entry") or function.name), [])
+    builder.loc = function.loc
+    for i, value in enumerate(function.block.args):
+        ctx.set(value, [builder.argument(i)])
+    ctx.run_block(function.block)
+    machine.blocks = ctx.blocks
+    dead_code(machine, lambda inst: resolve(inst.opcode).removable)
+    if options.get("check", True):
+        for block in machine.blocks:
+            for inst in block.insts:
+                if isinstance(inst, Inst):
+                    check(inst, target)
+    return machine, builder
+
+
+def _axes(function: IrFunction) -> str:
+    """The workgroup ids that the kernel asks for; printing shows all."""
+    used = {op.axis for op in function.walk() if op.name == "control.program_id"}  # type: ignore[attr-defined]
+    return "".join(name for axis, name in enumerate("xyz") if axis in used or not axis)
+
+
+def _place_arguments(function: IrFunction, builder: AmdgcnBuilder) -> None:
+    """Offsets by the calling convention: every argument at the next multiple of its size; the grid comes last."""
+    at = 0
+    for i, argument in enumerate(function.arguments):
+        dtype = argument.type
+        if not isinstance(dtype, (DType, PointerType)):
+            raise CompilationError(
+                "unsupported", f"{builder.target.name} takes no {dtype} as an argument", argument.loc or function.loc
+            )
+        size = _size(dtype)
+        at = -(-at // size) * size
+        name = re.sub(r"[^A-Za-z0-9_]", "_", argument.name or f"argument{i}")
+        builder.params.append((name, dtype, at))
+        at += size
+    builder.grid_offset = -(-at // 8) * 8
+
+
+def _size(dtype: Element) -> int:
+    return 1 if dtype is I1 else bits_of(dtype) // 8
+
+
+def _facts(function: IrFunction, builder: AmdgcnBuilder, target: Target) -> KernelFacts:
+    out = KernelFacts()
+    out.lds_bytes = int(function.options.get("shared_bytes", 0))
+    out.threads = function.num_warps * target.warp_size
+    out.workgroup_ids = builder.workgroup_ids
+    end = 0
+    for name, dtype, offset in builder.params:
+        kind = "global_buffer" if isinstance(dtype, PointerType) else "by_value"
+        out.args.append((name, offset, _size(dtype), kind))
+        end = offset + _size(dtype)
+    if builder.uses_grid:
+        out.args += [(kind, builder.grid_offset + 4 * i, 4, kind) for i, kind in enumerate(HIDDEN_GRID)]
+        end = builder.grid_offset + 12
+    out.kernarg_bytes = -(-end // 8) * 8
+    return out
+
+
+LOWERINGS = (shared_lowerings, amdgcn_lowerings)
+"""Imported so that the table of lowerings is full."""

@@ -1,0 +1,147 @@
+# pyright: basic
+"""Launches of kernels whose waits give up: the memory for their records, and waiting for their end.
+
+Owns: pinned host memory and device memory for one such launch at a time, kept for the next ones. The host reads its memory while the kernel runs, so
+that a kernel which does not end even when its waits give up is told of, too. Must not know what records mean: that is `hang`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+import time
+from typing import Any
+
+from mimw.diagnostics import LaunchError, Loc
+from mimw.runtime import driver_api
+from mimw.runtime.convention import KernelMetadata
+from mimw.runtime.driver_api import DriverError
+from mimw.runtime.hang import MAX_RECORDS, RECORD, STATE, KernelHang, explain, unpack_records
+from mimw.runtime.launch_errors import caller_loc
+
+_LOST = 2.0
+"""Seconds beyond the time that the kernel has for ending by itself, after which the host stops waiting for it."""
+_PORTABLE_MAPPED = 3  # CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
+
+
+class _Memory:
+    """The records and the state of one launch on one device."""
+
+    __slots__ = ("device", "host", "records", "state")
+
+    def __init__(self, device: int) -> None:
+        self.device = device
+        with driver_api.current(device):
+            self.host = int(driver_api.call("cuMemHostAlloc", RECORD * MAX_RECORDS, _PORTABLE_MAPPED))
+            self.records = int(driver_api.call("cuMemHostGetDevicePointer", self.host, 0))
+            self.state = int(driver_api.call("cuMemAlloc", STATE))
+        self.clear()
+
+    def clear(self) -> None:
+        """Zero again."""
+        ctypes.memset(self.host, 0, RECORD * MAX_RECORDS)
+        with driver_api.current(self.device):
+            driver_api.call("cuMemsetD32", self.state, 0, STATE // 4)
+            driver_api.call("cuCtxSynchronize")
+
+    def told(self) -> bool:
+        """Whether a record is there. May be asked while the kernel runs."""
+        return ctypes.c_uint32.from_address(self.host).value != 0
+
+    def read_state(self) -> tuple[int, int]:
+        """(time of the first that gave up, warps that gave up), after the kernel's end."""
+        out = ctypes.create_string_buffer(STATE)
+        with driver_api.current(self.device):
+            driver_api.call("cuMemcpyDtoH", ctypes.addressof(out), self.state, STATE)
+        first, count = struct.unpack_from("<QI", out.raw)
+        return first, count
+
+
+_free: dict[int, list[_Memory]] = {}
+_lock = threading.Lock()
+
+
+def _take(device: int) -> _Memory:
+    with _lock:
+        kept = _free.setdefault(device, [])
+        if kept:
+            return kept.pop()
+    return _Memory(device)
+
+
+class Watch:
+    """One launch of a kernel that tells of its hangs. `arguments` are the values of its hidden parameters."""
+
+    __slots__ = ("arguments", "device", "memory", "table")
+
+    def __init__(self, meta: KernelMetadata, device: int, stream: int) -> None:
+        self.table: dict[str, Any] = meta.extra["hang"]
+        self.device = device
+        with driver_api.current(device):
+            capturing = driver_api.call("cuStreamIsCapturing", driver_api.stream_handle(stream))
+        if int(capturing):
+            text = f"kernel {meta.name!r}: its launch waits for its end (hang_timeout or debug), which a stream that is captured cannot"
+            raise LaunchError("launch-option", text, caller_loc(), hint="switch that off for graphs: hang_timeout=0")
+        self.memory = _take(device)
+        self.arguments = [self.memory.records, self.memory.state]
+
+    def finish(self, head: str, stream: int, loc: Loc) -> None:
+        """Wait for the kernel's end; `KernelHang` when waits of it gave up, `DriverError` for other faults."""
+        memory = self.memory
+        try:
+            ended = self._wait(stream)
+        except DriverError as error:
+            if memory.told():
+                raise self._error(
+                    head, loc, f"the kernel had to be stopped ({error.name}), which ends the CUDA context"
+                ) from None
+            raise
+        if not ended:
+            raise self._error(head, loc, "the kernel does not end even so, and keeps the device busy")
+        if not memory.told():
+            self._give_back()
+            return
+        found = self._error(head, loc, "")
+        memory.clear()
+        self._give_back()
+        raise found
+
+    def cancel(self) -> None:
+        """The driver refused the launch: the memory is as it was."""
+        self._give_back()
+
+    def _give_back(self) -> None:
+        with _lock:
+            _free[self.device].append(self.memory)
+
+    def _error(self, head: str, loc: Loc, lost: str) -> KernelHang:
+        first, total = (0, 0) if lost else self.memory.read_state()
+        raw = ctypes.string_at(self.memory.host, RECORD * MAX_RECORDS)
+        records = unpack_records(self.table, raw, first)
+        return explain(head, self.table, records, total or len(records), lost, loc)
+
+    def _wait(self, stream: int) -> bool:
+        """True at the end of all work on the stream; False when waits gave up and the kernel still does not end."""
+        allowed = self.table["grace"] / 1e9 + _LOST
+        since = 0.0
+        pause = 1e-5
+        while not _is_done(self.device, stream):
+            if self.memory.told():
+                since = since or time.monotonic()
+                if time.monotonic() - since > allowed:
+                    return False
+            time.sleep(pause)
+            pause = min(2 * pause, 2e-4)
+        return True
+
+
+def _is_done(device: int, stream: int) -> bool:
+    try:
+        with driver_api.current(device):
+            driver_api.call("cuStreamQuery", driver_api.stream_handle(stream))
+    except DriverError as error:
+        if error.name == "CUDA_ERROR_NOT_READY":
+            return False
+        raise
+    return True

@@ -1,0 +1,1 @@
+"""Families of AMDGCN instructions: each module registers its decoders on import."""
