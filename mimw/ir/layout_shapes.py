@@ -181,40 +181,60 @@ def split(layout: Layout) -> tuple[Layout, tuple[tuple[int, ...], tuple[int, ...
     return result, (first, tuple(r | 1 << bit for r in first))
 
 
-def part(layout: Layout, shape: Sequence[int], size: Sequence[int]) -> Layout | None:
-    """The layout of an aligned part of a tile of `shape` (see ``tensor.extract_slice``) in the registers that hold it; None where the
-    part's bounds do not fall between registers.
+def part(layout: Layout, offsets: Sequence[int], shape: Sequence[int], size: Sequence[int]) -> Layout | None:
+    """The layout of a part of a tile of `shape` (see ``tensor.extract_slice``) in the registers that hold it; None where the part's bounds
+    do not fall between registers.
     """
-    cut = [d for d in range(layout.rank) if size[d] != shape[d]]
-    kept = {d: size[d].bit_length() - 1 for d in cut}
-    if any(bits > layout.dims[d][0] for d, bits in kept.items()):
-        return None
-    units = {
-        tuple(1 << bit if e == d else 0 for e in range(layout.rank))
-        for d in cut
-        for bit in range(kept[d], layout.dims[d][0])
-    }
+    dims, gone, new = list(layout.dims), set[Vector](), list[Vector]()
+    for d, (bits, odd) in enumerate(layout.dims):
+        n = size[d]
+        if n == shape[d]:
+            continue
+        kept = n.bit_length() - 1
+        if n == 1 << kept and kept <= bits and not offsets[d] % n:
+            dims[d] = (kept, 1)
+            gone |= {_unit(layout.rank, d, bit) for bit in range(kept, bits)}
+        elif odd > 1 and not (n | offsets[d]) & ((1 << bits) - 1):
+            digits = n >> bits
+            more = (digits & -digits).bit_length() - 1
+            dims[d] = (bits + more, digits >> more)
+            new += [_unit(layout.rank, d, bit) for bit in range(bits, bits + more)]
+        else:
+            return None
+    cut = [0] * layout.rank  # per dimension the bits that tell the part from the rest
+    for v in gone:
+        cut = [x | y for x, y in zip(cut, v, strict=True)]
     for vectors in (layout.reg, layout.lane, layout.warp, layout.cta):
         for v in vectors:
-            outside = any(v[d] >> kept[d] for d in cut)
-            if outside and (v not in units or vectors is not layout.reg):
+            if any(x & y for x, y in zip(v, cut, strict=True)) and (v not in gone or vectors is not layout.reg):
                 return None
-    dims = tuple((kept[d], 1) if d in kept else p for d, p in enumerate(layout.dims))
-    return Layout.get(dims, [v for v in layout.reg if v not in units], layout.lane, layout.warp, layout.cta)
+    reg = [*(v for v in layout.reg if v not in gone), *new]
+    return Layout.get(dims, reg, layout.lane, layout.warp, layout.cta)
 
 
 def whole(layout: Layout, shape: Sequence[int], size: Sequence[int]) -> Layout | None:
-    """The inverse of `part`: a layout for all of `shape` whose parts of `size` lie as `layout` says. None where that part is padded."""
-    dims, reg = list(layout.dims), list(layout.reg)
-    for d in range(layout.rank):
+    """A layout for all of `shape` of which a part of `size` lies as `layout` says; None where there is none."""
+    dims, gone, new = list(layout.dims), set[Vector](), list[Vector]()
+    for d, (bits, odd) in enumerate(layout.dims):
         if size[d] == shape[d]:
             continue
-        if layout.dims[d] != (size[d].bit_length() - 1, 1):
+        if odd << bits != size[d]:
             return None
-        bits, odd = pad_dims(shape[d], "odd", layout.dims[d][0])
-        reg += [tuple(1 << bit if e == d else 0 for e in range(layout.rank)) for bit in range(layout.dims[d][0], bits)]
-        dims[d] = (bits, odd)
-    return Layout.get(dims, reg, layout.lane, layout.warp, layout.cta)
+        all_bits, all_odd = pad_dims(shape[d], "odd")
+        dims[d] = (all_bits, all_odd)
+        gone |= {_unit(layout.rank, d, bit) for bit in range(all_bits, bits)}
+        new += [_unit(layout.rank, d, bit) for bit in range(bits, all_bits)]
+    if not gone <= set(layout.reg):
+        return None
+    reg = [*(v for v in layout.reg if v not in gone), *new]
+    try:
+        return Layout.get(dims, reg, layout.lane, layout.warp, layout.cta)
+    except ValueError:  # a vector that mixes a bit which became a digit with others
+        return None
+
+
+def _unit(rank: int, dim: int, bit: int) -> Vector:
+    return tuple(1 << bit if d == dim else 0 for d in range(rank))
 
 
 def reshape(layout: Layout, old_shape: Sequence[int], new_shape: Sequence[int]) -> Layout | None:

@@ -85,23 +85,28 @@ def release(empty, CLUSTER_M: ml.constexpr, CLUSTER_N: ml.constexpr):
 
 @kernel
 def multiply(
-    a_ring, b_ring, full, empty, acc, slot, phase, K, row,
-    ROWS: ml.constexpr, BK: ml.constexpr, STAGES: ml.constexpr, A_BY_COLUMNS: ml.constexpr, B_BY_COLUMNS: ml.constexpr,
+    a_ring, b_ring, full, empty, acc, slot, phase, K, row, column,
+    BK: ml.constexpr, STAGES: ml.constexpr, A_BY_COLUMNS: ml.constexpr, B_BY_COLUMNS: ml.constexpr,
     CLUSTER_M: ml.constexpr, CLUSTER_N: ml.constexpr, PRECISE: ml.constexpr,
 ):  # fmt: skip
-    """One tile's products, from the rows at `row` (a constant) of a's slots; the last stays in flight, for `settle`. Gives the accumulator, its slot, and the
-    next one.
+    """One tile's products: the part at (row, column) (constants) of the blocks in the slots, as large as `acc`. The last one stays in flight, for `settle`.
+    Gives the accumulator, its slot, and the next one.
 
     PRECISE adds each slot's products to the accumulator in full f32: for 8-bit floats, whose sums the tensor core keeps in fewer bits.
     """
+    rows: ml.constexpr = acc.shape[0]
+    columns: ml.constexpr = acc.shape[1]
     before = slot
     for k in range(0, K, BK):
         ml.barrier_wait(full[slot], phase)
         if A_BY_COLUMNS:
-            left = ml.local_trans(ml.local_slice(a_ring[slot], [0, row], [BK, ROWS]))
+            left = ml.local_trans(ml.local_slice(a_ring[slot], [0, row], [BK, rows]))
         else:
-            left = ml.local_slice(a_ring[slot], [row, 0], [ROWS, BK])
-        right = ml.local_trans(b_ring[slot]) if B_BY_COLUMNS else b_ring[slot]
+            left = ml.local_slice(a_ring[slot], [row, 0], [rows, BK])
+        if B_BY_COLUMNS:
+            right = ml.local_trans(ml.local_slice(b_ring[slot], [column, 0], [columns, BK]))
+        else:
+            right = ml.local_slice(b_ring[slot], [0, column], [BK, columns])
         if PRECISE:
             acc += ml.async_dot_wait(0, ml.async_dot(left, right, use_acc=False))
             release(empty[slot], CLUSTER_M, CLUSTER_N)
@@ -125,13 +130,19 @@ def settle(acc, empty, last, K, CLUSTER_M: ml.constexpr, CLUSTER_N: ml.constexpr
 
 
 @kernel
-def finish(x, m, n, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION: ml.constexpr):
-    """ACTIVATION(scale * x + bias) + residual for the f32 tile x at (m, n); bias, scale and residual may be None, scale a number or a pointer to one."""
-    columns = n + ml.arange(0, x.shape[1])
+def finish(
+    x, m, n, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION: ml.constexpr, BIAS_BY_ROWS: ml.constexpr = False
+):  # fmt: skip
+    """ACTIVATION(scale * x + bias) + residual for the f32 tile x at (m, n); bias, scale and residual may be None, scale a number or a pointer to one. The
+    bias has one number a column, or with BIAS_BY_ROWS a row."""
+    rows, columns = m + ml.arange(0, x.shape[0]), n + ml.arange(0, x.shape[1])
     if scale is not None:
         x = x * (ml.load(scale) if scale.dtype.is_ptr() else scale)
     if bias is not None:
-        x = x + ml.load(bias + columns, mask=columns < N, other=0.0).to(ml.float32)[None, :]
+        if BIAS_BY_ROWS:
+            x = x + ml.load(bias + rows, mask=rows < M, other=0.0).to(ml.float32)[:, None]
+        else:
+            x = x + ml.load(bias + columns, mask=columns < N, other=0.0).to(ml.float32)[None, :]
     if ACTIVATION == "relu":
         x = ml.maximum(x, 0.0, propagate_nan=ml.PropagateNan.ALL)
     elif ACTIVATION == "gelu":
@@ -141,46 +152,34 @@ def finish(x, m, n, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATIO
     elif ACTIVATION == "silu":
         x = x * ml.sigmoid(x)
     if residual is not None:
-        rows = (m + ml.arange(0, x.shape[0]))[:, None]
-        at = residual + rows.to(ml.int64) * stride_rm + columns.to(ml.int64)[None, :] * stride_rn
-        x = x + ml.load(at, mask=(rows < M) & (columns[None, :] < N), other=0.0).to(ml.float32)
+        at = residual + rows.to(ml.int64)[:, None] * stride_rm + columns.to(ml.int64)[None, :] * stride_rn
+        x = x + ml.load(at, mask=(rows < M)[:, None] & (columns < N)[None, :], other=0.0).to(ml.float32)
     return x
 
 
 @kernel
-def consumer_buffers(staging, r: ml.constexpr, TWO: ml.constexpr):
-    """The buffers through which consumer r stores."""
-    if TWO:
-        return staging[2 * r], staging[2 * r + 1]
-    return (staging[2 * r],)
+def store_buffers(c, rows: ml.constexpr, COLUMNS: ml.constexpr, C_BY_COLUMNS: ml.constexpr, BUFFERS: ml.constexpr):
+    """Buffers through which both consumers store COLUMNS columns at a time, BUFFERS each."""
+    return ml.local_alloc((COLUMNS, rows) if C_BY_COLUMNS else (rows, COLUMNS), ml.dtype_of(c), 2 * BUFFERS)
 
 
 @kernel
 def store_columns(
-    c,
-    buffers,
-    x,
-    m,
-    n,
-    M,
-    N,
-    bias,
-    scale,
-    residual,
-    stride_rm,
-    stride_rn,
-    COLUMNS: ml.constexpr,
-    ACTIVATION: ml.constexpr,
-):
-    """Finish the register tile x of rows from m and columns from n on and store it by TMA, COLUMNS at a time through the buffers in turn."""
+    c, staging, first: ml.constexpr, x, m, n, M, N, bias, scale, residual, stride_rm, stride_rn,
+    COLUMNS: ml.constexpr, BUFFERS: ml.constexpr, C_BY_COLUMNS: ml.constexpr, ACTIVATION: ml.constexpr, BIAS_BY_ROWS: ml.constexpr,
+):  # fmt: skip
+    """Finish the register tile x of rows from m and columns from n on and store it by TMA, COLUMNS at a time through BUFFERS buffers in turn, from number
+    `first` on."""
     rows: ml.constexpr = x.shape[0]
     parts: ml.constexpr = x.shape[1] // COLUMNS
-    left: ml.constexpr = parts % len(buffers)
     for i in ml.static_range(parts):
         part = ml.extract_slice(x, [0, i * COLUMNS], [rows, COLUMNS])
-        part = finish(part, m, n + i * COLUMNS, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION)
+        part = finish(
+            part, m, n + i * COLUMNS, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION, BIAS_BY_ROWS
+        ).to(ml.dtype_of(c))
+        buffer = staging[first + i % BUFFERS]
         # The last store from this buffer has read it. Where tiles end in the middle of a turn, the next one waits for all.
-        ml.async_descriptor_store_wait(0 if i == 0 and left else len(buffers) - 1)
-        ml.local_store(buffers[i % len(buffers)], part.to(ml.dtype_of(c)))
+        ml.async_descriptor_store_wait(0 if i == 0 and parts % BUFFERS else BUFFERS - 1)
+        ml.local_store(ml.local_trans(buffer) if C_BY_COLUMNS else buffer, part)
         ml.fence_async_shared()
-        ml.async_descriptor_store(c, buffers[i % len(buffers)], [m, n + i * COLUMNS])
+        ml.async_descriptor_store(c, buffer, [n + i * COLUMNS, m] if C_BY_COLUMNS else [m, n + i * COLUMNS])

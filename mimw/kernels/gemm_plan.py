@@ -11,7 +11,9 @@ from typing import Any
 
 from mimw.jit import cdiv
 from mimw.kernels import gemm
-from mimw.kernels.gemm_config import GemmConfig, choose
+from mimw.kernels.gemm_choice import choose
+from mimw.kernels.gemm_config import GemmConfig
+from mimw.kernels.gemm_workspace import Workspace
 from mimw.runtime import driver_api
 from mimw.runtime.arrays import ITEM_SIZE, ArrayInfo, describe
 from mimw.runtime.launch import CompiledKernel, PreparedLaunch
@@ -38,7 +40,11 @@ class Epilogue:
 
     def arguments(self) -> dict[str, Any]:
         """As the kernels take it."""
-        strides = (None, None) if self.residual is None else describe(self.residual).strides
+        strides: Any = (None, None)
+        if self.residual is not None:
+            info = describe(self.residual)
+            assert isinstance(info, ArrayInfo)
+            strides = info.strides
         return {
             "bias": self.bias, "scale": self.scale, "residual": self.residual, "stride_rm": strides[0], "stride_rn": strides[1],
         }  # fmt: skip
@@ -50,12 +56,13 @@ def plan_for(a: ArrayInfo, b: ArrayInfo, c: ArrayInfo, config: GemmConfig | None
     a_by_columns, b_by_columns = _operand_majors(a, b)
     if K > 0 and a_by_columns is not None and b_by_columns is not None:
         sms = _SIMULATED_SMS if a.kind != "cuda" else driver_api.device_attribute(a.device, "MULTIPROCESSOR_COUNT")
-        chosen = config or choose(a.shape[0], b.shape[1], K, ITEM_SIZE[a.dtype], sms, precise)
-        majors = a_by_columns, b_by_columns
+        chosen = config or choose(
+            a.shape[0], b.shape[1], K, ITEM_SIZE[a.dtype], sms, precise, a_by_columns, b_by_columns
+        )
         if chosen.kernel == "split":
-            return SplitPlan(a, b, c, chosen, *majors)
-        if False in _majors(c):
-            return TilePlan(a, b, c, chosen, *majors, sms)
+            return SplitPlan(a, b, c, chosen, a_by_columns, b_by_columns)
+        if _majors(c):
+            return TilePlan(a, b, c, chosen, a_by_columns, b_by_columns, _majors(c)[0], sms)
     return PlainPlan(a, b, c)
 
 
@@ -74,14 +81,18 @@ class Plan:
         # Launches that need no specialisation any more, by what of the epilogue is code.
         self._prepared: dict[tuple[Any, ...], PreparedLaunch] = {}
 
-    def operands(self, a: Any, b: Any, c: Any) -> tuple[list[Any], list[int]]:
+    def operands(self, a: Any, b: Any, c: Any, stream: Any) -> tuple[list[Any], list[int]]:
         """What the kernel takes before the epilogue: arrays and descriptors, then integers."""
         raise NotImplementedError
 
+    def arguments(self, end: Epilogue) -> dict[str, Any]:
+        """The epilogue as the kernel takes it."""
+        return end.arguments()
+
     def run(self, a: Any, b: Any, c: Any, end: Epilogue) -> None:
         """Launch for arrays of this plan's shapes and strides."""
-        arrays, integers = self.operands(a, b, c)
-        ends = end.arguments()
+        arrays, integers = self.operands(a, b, c, end.stream)
+        ends = self.arguments(end)
         prepared = self._prepared.get(end.special)
         if prepared is not None:
             # Arguments that are None, and integers that are 1, are constants of the code.
@@ -96,78 +107,122 @@ class Plan:
             self._prepared[end.special] = kernel[self.grid]
 
 
-class TmaPlan(Plan):
-    """What the warp-specialised kernels have in common."""
+class Operand:
+    """A matrix as a kernel takes it: `by_columns` says which dimension is dense, `block` what one copy moves, rows and columns."""
 
-    __slots__ = ("a_by_columns", "b_by_columns", "config")
+    __slots__ = ("block", "by_columns", "shape", "strides")
+
+    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], by_columns: bool) -> None:
+        self.shape, self.strides, self.by_columns = shape, strides, by_columns
+        self.block: tuple[int, ...] = (0, 0)
+
+    def transposed(self) -> Operand:
+        """The same memory, rows and columns exchanged."""
+        return Operand(self.shape[::-1], self.strides[::-1], not self.by_columns)
+
+    def share(self, parts: int) -> None:
+        """Of CTAs that share a block, each copies a part of it along the slower dimension."""
+        rows, columns = self.block
+        self.block = (rows, columns // parts) if self.by_columns else (rows // parts, columns)
+
+    def described(self, x: Any) -> TensorDescriptor:
+        """A descriptor of array x, the dense dimension last."""
+        if self.by_columns:
+            return TensorDescriptor(x, self.shape[::-1], self.strides[::-1], self.block[::-1])
+        return TensorDescriptor(x, self.shape, self.strides, self.block)
+
+
+class TmaPlan(Plan):
+    """What the warp-specialised kernels have in common. `left` and `right` are the kernel's operands: a and b, or b.T and a.T."""
+
+    __slots__ = ("config", "left", "right")
 
     def __init__(
         self, a: ArrayInfo, b: ArrayInfo, c: ArrayInfo, config: GemmConfig, a_by_columns: bool, b_by_columns: bool
     ) -> None:  # fmt: skip
         super().__init__(a, b, c)
-        self.config, self.a_by_columns, self.b_by_columns = config, a_by_columns, b_by_columns
+        self.config = config
+        rows, columns = config.BM, config.BN
+        left = Operand((self.M, self.K), self.strides[:2], a_by_columns)
+        right = Operand((self.K, self.N), self.strides[2:4], b_by_columns)
+        if config.TRANSPOSED:
+            left, right, rows, columns = right.transposed(), left.transposed(), columns, rows
+        left.block, right.block = (rows, config.BK), (config.BK, columns)
+        self.left, self.right = left, right
         self.options = {
-            "BM": config.BM, "BN": config.BN, "BK": config.BK, "STAGES": config.STAGES, "GROUP_M": config.GROUP_M,
-            "A_BY_COLUMNS": a_by_columns, "B_BY_COLUMNS": b_by_columns, "num_warps": 4,
+            "BM": rows, "BN": columns, "BK": config.BK, "STAGES": config.STAGES, "GROUP_M": config.GROUP_M,
+            "A_BY_COLUMNS": left.by_columns, "B_BY_COLUMNS": right.by_columns, "num_warps": 4,
         }  # fmt: skip
 
     def descriptors(self, a: Any, b: Any) -> list[Any]:
         """Of the operands."""
-        left = _described(a, (self.M, self.K), self.strides[:2], self.a_block(), self.a_by_columns)
-        right = _described(b, (self.K, self.N), self.strides[2:4], self.b_block(), self.b_by_columns)
-        return [left, right]
-
-    def a_block(self) -> tuple[int, int]:
-        """Rows and columns of a that one copy moves: of CTAs that share it, each moves a half along the slower dimension."""
-        BM, BK, parts = self.config.BM, self.config.BK, self.config.CLUSTER_N
-        return (BM, BK // parts) if self.a_by_columns else (BM // parts, BK)
-
-    def b_block(self) -> tuple[int, int]:
-        """Rows and columns of b that one copy moves."""
-        BK, BN, parts = self.config.BK, self.config.BN, self.config.CLUSTER_M
-        return (BK, BN // parts) if self.b_by_columns else (BK // parts, BN)
+        if self.config.TRANSPOSED:
+            a, b = b, a
+        return [self.left.described(a), self.right.described(b)]
 
 
 class TilePlan(TmaPlan):
     """Launches one of the persistent kernels."""
 
-    __slots__ = ("store_block",)
+    __slots__ = ("out",)
 
     def __init__(
-        self, a: ArrayInfo, b: ArrayInfo, c: ArrayInfo, config: GemmConfig, a_by_columns: bool, b_by_columns: bool, sms: int
+        self, a: ArrayInfo, b: ArrayInfo, c: ArrayInfo, config: GemmConfig,
+        a_by_columns: bool, b_by_columns: bool, c_by_columns: bool, sms: int,
     ) -> None:  # fmt: skip
         super().__init__(a, b, c, config, a_by_columns, b_by_columns)
         cooperative = config.kernel == "cooperative"
         self.fn = gemm.gemm_cooperative if cooperative else gemm.gemm_pingpong
-        cluster = config.CLUSTER_M * config.CLUSTER_N
+        out = Operand((self.M, self.N), self.strides[4:], c_by_columns)
+        m, n = config.CLUSTER_M, config.CLUSTER_N
+        if config.TRANSPOSED:
+            out, m, n = out.transposed(), n, m
+        self.left.share(n)
+        self.right.share(m)
+        columns = config.COLUMNS
+        if ITEM_SIZE[c.dtype] == 4:
+            columns = 8 if columns % 16 else columns // 2
+        halves = cooperative and not config.SIDE_BY_SIDE
+        out.block = (self.options["BM"] // 2 if halves else self.options["BM"], columns)
+        self.out = out
         tiles = cdiv(self.M, config.BM * config.CLUSTER_M) * cdiv(self.N, config.BN * config.CLUSTER_N)
-        self.grid = (cluster * max(1, min(tiles, sms // cluster)),)
-        columns = config.COLUMNS // 2 if ITEM_SIZE[c.dtype] == 4 else config.COLUMNS
-        self.options |= {"COLUMNS": columns, "CLUSTER_M": config.CLUSTER_M, "CLUSTER_N": config.CLUSTER_N}
-        if cluster > 1:
-            self.options["ctas_per_cga"] = (cluster, 1, 1)
-        self.store_block = (config.BM // 2 if cooperative else config.BM, columns)
+        self.grid = (m * n * max(1, min(tiles, sms // (m * n))),)
+        self.options |= {"COLUMNS": columns, "BUFFERS": config.BUFFERS, "CLUSTER_M": m, "CLUSTER_N": n}
+        self.options |= {"C_BY_COLUMNS": out.by_columns, "BIAS_BY_ROWS": config.TRANSPOSED}
+        if cooperative:
+            self.options["SIDE_BY_SIDE"] = config.SIDE_BY_SIDE
+        if m * n > 1:
+            self.options["ctas_per_cga"] = (m * n, 1, 1)
 
-    def operands(self, a: Any, b: Any, c: Any) -> tuple[list[Any], list[int]]:
-        out = TensorDescriptor(c, (self.M, self.N), self.strides[4:], self.store_block)
-        return [*self.descriptors(a, b), out], [self.M, self.N, self.K]
+    def operands(self, a: Any, b: Any, c: Any, stream: Any) -> tuple[list[Any], list[int]]:
+        return [*self.descriptors(a, b), self.out.described(c)], [*self.out.shape, self.K]
+
+    def arguments(self, end: Epilogue) -> dict[str, Any]:
+        found = end.arguments()
+        if self.config.TRANSPOSED:
+            found["stride_rm"], found["stride_rn"] = found["stride_rn"], found["stride_rm"]
+        return found
 
 
 class SplitPlan(TmaPlan):
-    """Launches the kernel whose clusters share a tile."""
+    """Launches the kernel whose CTAs share tiles; keeps its workspace."""
 
-    __slots__ = ()
+    __slots__ = ("device", "space")
 
     def __init__(
         self, a: ArrayInfo, b: ArrayInfo, c: ArrayInfo, config: GemmConfig, a_by_columns: bool, b_by_columns: bool
     ) -> None:  # fmt: skip
         super().__init__(a, b, c, config, a_by_columns, b_by_columns)
+        tiles = cdiv(self.M, config.BM) * cdiv(self.N, config.BN)
         self.fn = gemm.gemm_split
-        self.grid = (cdiv(self.M, config.BM) * cdiv(self.N, config.BN) * config.SPLITS,)
-        self.options |= {"SPLITS": config.SPLITS, "ctas_per_cga": (config.SPLITS, 1, 1)}
+        self.grid = (tiles * config.SPLITS,)
+        self.options["SPLITS"] = config.SPLITS
+        self.device = a.device
+        self.space = Workspace(tiles * config.SPLITS * config.BM * config.BN, 2 * tiles)
 
-    def operands(self, a: Any, b: Any, c: Any) -> tuple[list[Any], list[int]]:
-        return [*self.descriptors(a, b), c], [self.M, self.N, self.K, *self.strides[4:]]
+    def operands(self, a: Any, b: Any, c: Any, stream: Any) -> tuple[list[Any], list[int]]:
+        parts, counters = self.space.take(self.device, stream)
+        return [*self.descriptors(a, b), c, parts, counters], [self.M, self.N, self.K, *self.strides[4:]]
 
 
 class PlainPlan(Plan):
@@ -182,7 +237,7 @@ class PlainPlan(Plan):
         self.grid = (cdiv(self.M, BM) * cdiv(self.N, BN),)
         self.options = {"BM": BM, "BN": BN, "BK": 64, "GROUP_M": 8, "num_warps": 4, "num_stages": 3}
 
-    def operands(self, a: Any, b: Any, c: Any) -> tuple[list[Any], list[int]]:
+    def operands(self, a: Any, b: Any, c: Any, stream: Any) -> tuple[list[Any], list[int]]:
         return [a, b, c], [self.M, self.N, self.K, *self.strides]
 
 
@@ -208,12 +263,3 @@ def _dense(x: ArrayInfo, by_columns: bool) -> bool:
     step = x.strides[outer] * ITEM_SIZE[x.dtype]
     beside = x.strides[inner] == 1 or x.shape[inner] == 1
     return beside and (x.shape[outer] == 1 or (step > 0 and step % ALIGNMENT == 0))
-
-
-def _described(
-    x: Any, shape: tuple[int, int], strides: tuple[int, ...], block: tuple[int, int], by_columns: bool
-) -> TensorDescriptor:  # fmt: skip
-    """The descriptor of a matrix, transposed where its columns are dense."""
-    if by_columns:
-        return TensorDescriptor(x, shape[::-1], strides[::-1], block[::-1])
-    return TensorDescriptor(x, shape, strides, block)

@@ -6,7 +6,18 @@ from typing import Any
 
 from mimw.ir.builder import current_builder
 from mimw.ir.core import Value
-from mimw.ir.ops.tensor import ArangeOp, CatOp, ExpandDimsOp, ExtractSliceOp, JoinOp, ReshapeOp, SplitOp, TransOp
+from mimw.ir.ops.tensor import (
+    SLICES,
+    ArangeOp,
+    CatOp,
+    ExpandDimsOp,
+    ExtractSliceOp,
+    JoinOp,
+    ReshapeOp,
+    SplitOp,
+    TransOp,
+    sliceable,
+)
 from mimw.ir.types import DType, TensorType, element_of, shape_of
 from mimw.language import semantic
 from mimw.language.core import (
@@ -208,9 +219,9 @@ def _offsets(offsets: Any) -> tuple[int, ...]:
 
 @method
 def extract_slice(input: tensor, offsets: Any, shape: Any) -> tensor:
-    """The part of a tile that begins at `offsets` and has `shape`, both constant. Along each dimension it is the whole, or its length is a
-    power of two and its offset a multiple of that. The part keeps its registers where it can: the columns of an accumulator are cut off
-    without moving anything. An addition to Triton's names (Gluon's AMD part has it)."""
+    """The part of a tile that begins at `offsets` and has `shape`, both constant. Along each dimension it is the whole; or a power of two long, at
+    a multiple of that; or, where the whole is 2^a times an odd number up to 15, any multiples of 2^a. The part keeps its registers where it can: the
+    columns of an accumulator are cut off without moving anything. An addition to Triton's names (Gluon's AMD part has it)."""
     b = current_builder("extract_slice")
     v = as_tile(input, "extract_slice")
     whole = shape_of(v.type)
@@ -220,12 +231,8 @@ def extract_slice(input: tensor, offsets: Any, shape: Any) -> tensor:
     for d, (n, o, w) in enumerate(zip(size, at, whole, strict=True)):
         if not 0 <= o <= w - n:
             fail("bad-index", f"extract_slice: [{o}, {o + n}) leaves dimension {d} of {v.type}")
-        if n != w and (n & (n - 1) or o % n):
-            fail(
-                "bad-index",
-                f"extract_slice: {n} at {o} along dimension {d}",
-                "sizes are powers of two, offsets multiples of the size",
-            )
+        if not sliceable(o, n, w):
+            fail("bad-index", f"extract_slice: {n} at {o} along dimension {d} of {v.type}", SLICES)
     return tensor(v) if size == whole else tensor(b.insert(ExtractSliceOp(v, at, size, loc=b.loc)).result)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.gemm import TABLE, body_lines, random_shapes
 from mimw.kernels import GemmConfig, gemm
-from mimw.kernels.gemm_config import choose
+from mimw.kernels.gemm_choice import Product, candidates, choose
 
 SHAPES = (
     (4096, 4096, 4096),
@@ -25,6 +25,8 @@ SHAPES = (
 def compiled(config: GemmConfig, majors: tuple[bool, bool], dtype: str, out: str, **epilogue: Any) -> Any:
     """The kernel of a configuration."""
     BM, BN, BK, M, N = config.BM, config.BN, config.BK, config.CLUSTER_M, config.CLUSTER_N
+    if config.TRANSPOSED:
+        BM, BN, M, N, majors = BN, BM, N, M, (not majors[1], not majors[0])
     constants: dict[str, Any] = {
         "BM": BM, "BN": BN, "BK": BK, "STAGES": config.STAGES, "GROUP_M": config.GROUP_M, "PRECISE": epilogue.pop("precise", False),
         "A_BY_COLUMNS": majors[0], "B_BY_COLUMNS": majors[1], "ACTIVATION": epilogue.pop("activation", None),
@@ -36,12 +38,16 @@ def compiled(config: GemmConfig, majors: tuple[bool, bool], dtype: str, out: str
     }  # fmt: skip
     kernel = getattr(gemm, f"gemm_{config.kernel}")
     if config.kernel == "split":
-        signature |= {"c": f"*{out}", "stride_cm": "i32"}
+        signature |= {"c": f"*{out}", "parts": "*f32", "counters": "*i32", "stride_cm": "i32"}
         constants |= {"SPLITS": config.SPLITS, "stride_cn": 1}
-        return kernel.compile(signature, constants, num_warps=4, ctas_per_cga=(config.SPLITS, 1, 1))
+        return kernel.compile(signature, constants, num_warps=4)
     columns = config.COLUMNS // 2 if out == "f32" else config.COLUMNS
-    signature["c"] = block((BM // 2 if config.kernel == "cooperative" else BM, columns), out)
-    constants |= {"COLUMNS": columns, "CLUSTER_M": M, "CLUSTER_N": N}
+    rows = BM // 2 if config.kernel == "cooperative" and not config.SIDE_BY_SIDE else BM
+    signature["c"] = block((columns, rows) if config.TRANSPOSED else (rows, columns), out)
+    constants |= {"COLUMNS": columns, "BUFFERS": config.BUFFERS, "CLUSTER_M": M, "CLUSTER_N": N}
+    constants |= {"C_BY_COLUMNS": config.TRANSPOSED, "BIAS_BY_ROWS": config.TRANSPOSED}
+    if config.kernel == "cooperative":
+        constants["SIDE_BY_SIDE"] = config.SIDE_BY_SIDE
     return kernel.compile(signature, constants, num_warps=4, ctas_per_cga=(M * N, 1, 1))
 
 
@@ -54,21 +60,39 @@ def clean(kernel: Any) -> None:
     assert not kernel.metadata.warnings
 
 
-def chosen() -> list[GemmConfig]:
-    return list(dict.fromkeys(choose(*shape) for shape in SHAPES))
+MAJORS = list(itertools.product((False, True), repeat=2))
 
 
-def test_the_table_is_covered():
-    kinds = {(c.kernel, c.BM, c.BN, c.STAGES, c.SPLITS > 1) for c in chosen()}
-    for m, n, k in itertools.product((1, 64, 128, 512, 1280, 4096, 16384), (8, 64, 256, 1024, 4096), (64, 2048, 16384)):
-        c = choose(m, n, k)
-        assert (c.kernel, c.BM, c.BN, c.STAGES, c.SPLITS > 1) in kinds, (m, n, k, c)
+def offered(
+    majors: tuple[bool, bool], item_size: int = 2, precise: bool = False, clusters: bool = False
+) -> list[GemmConfig]:
+    """What `choose` chooses from, for a product with few and one with many tiles."""
+    found: dict[GemmConfig, None] = {}
+    for shape in ((4096, 4096, 4096), (256, 256, 8192)):
+        found.update((c, None) for c, _ in candidates(Product(*shape, item_size, 132, *majors), precise))
+    return [c for c in found if clusters or c.CLUSTER_M * c.CLUSTER_N == 1]
 
 
-@pytest.mark.parametrize("config", chosen(), ids=repr)
-@pytest.mark.parametrize("majors", list(itertools.product((False, True), repeat=2)))
-def test_majors_without_spills(config: GemmConfig, majors: tuple[bool, bool]):
+def test_the_fastest_is_chosen():
+    for shape in SHAPES:
+        p = Product(*shape, 2, 132, False, False)
+        times = dict(candidates(p, False))
+        assert times[choose(*shape)] == min(times.values())
+
+
+# A tile in one of the majors that it is offered for; `deep` takes all.
+@pytest.mark.parametrize("index, config", list(enumerate(offered((False, True)))), ids=str)
+def test_tiles_without_spills(index: int, config: GemmConfig):
+    majors = next(m for m in (*MAJORS[index % 4 :], *MAJORS) if config in offered(m))
     clean(compiled(config, majors, "bf16", "bf16"))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("majors", MAJORS)
+def test_all_without_spills(majors: tuple[bool, bool]):
+    for config in offered(majors, clusters=True):
+        clean(compiled(config, majors, "bf16", "bf16"))
+        clean(compiled(config, majors, "bf16", "f32"))
 
 
 @pytest.mark.parametrize("kernel", ["cooperative", "pingpong"])
@@ -82,12 +106,11 @@ def test_epilogues_without_spills(kernel: str):
         clean(compiled(config, (False, True), "f16", "f16", activation=activation, bias="*f16", scale="f32"))
 
 
-@pytest.mark.parametrize("shape", SHAPES[:3])
-def test_fp8_without_spills(shape: tuple[int, int, int]):
-    config = choose(*shape, item_size=1)
-    assert config.BK == 128
-    for dtype, out in (("f8e4m3", "bf16"), ("f8e5m2", "f32")):
-        clean(compiled(config, (False, True), dtype, out))
+@pytest.mark.parametrize("precise", [False, True])
+def test_fp8_without_spills(precise: bool):
+    for config in offered((False, True), 1, precise)[:: 1 if precise else 4]:
+        assert config.BK == 128
+        clean(compiled(config, (False, True), "f8e4m3", "bf16", precise=precise))
 
 
 @pytest.mark.parametrize("kernel", ["cooperative", "pingpong"])

@@ -24,8 +24,11 @@ CONFIGS = (
     GemmConfig("pingpong", 64, 64, 64, 3, GROUP_M=2, CLUSTER_N=2),
     GemmConfig("cooperative", 128, 64, 64, 2, CLUSTER_M=2, CLUSTER_N=2),
     GemmConfig("pingpong", 64, 96, 64, 2, COLUMNS=32),
+    GemmConfig("pingpong", 72, 64, 64, 2, COLUMNS=24, TRANSPOSED=True, CLUSTER_M=2),
+    GemmConfig("cooperative", 80, 64, 64, 3, COLUMNS=8, TRANSPOSED=True, SIDE_BY_SIDE=True, BUFFERS=3),
+    GemmConfig("cooperative", 64, 128, 64, 2, COLUMNS=32, TRANSPOSED=True, CLUSTER_N=2),
     GemmConfig("split", 128, 64, 64, 2, SPLITS=2),
-    GemmConfig("split", 64, 64, 64, 3, SPLITS=4),
+    GemmConfig("split", 64, 64, 64, 3, SPLITS=3),
 )
 
 
@@ -53,6 +56,13 @@ def check(
     assert (error <= bound).all(), (error / bound).max()
 
 
+def fitting(config: GemmConfig, majors: tuple[bool, bool]) -> GemmConfig:
+    """The configuration, or where its steps of 8 meet an operand that is dense in that direction, one with steps of 64."""
+    if config.TRANSPOSED and majors[0] and config.BM % 64:
+        return GemmConfig(**{**dict(zip(config.key_names(), config.key(), strict=True)), "BM": 128, "COLUMNS": 32})
+    return config
+
+
 def erf(x: Any) -> Any:
     return np.vectorize(math.erf)(x)
 
@@ -70,6 +80,7 @@ ACTIVATIONS: dict[Any, Any] = {
 @pytest.mark.parametrize("majors", list(itertools.product((False, True), repeat=2)))
 def test_majors(config: GemmConfig, majors: tuple[bool, bool]):
     a, b = matrix(200, 168, by_columns=majors[0]), matrix(168, 136, by_columns=majors[1], seed=1)
+    config = fitting(config, majors)
     out = matmul(a, b, np.full((200, 136), np.nan, BF16), config=config)
     check(out, a, b)
     assert matmul(a, b, config=config).tobytes() == out.tobytes()
@@ -102,6 +113,15 @@ def test_chosen_by_shape(shape: tuple[int, int, int]):
         got = matmul(a, b)
         assert got.dtype == dtype and got.shape == (m, n)
         check(got, a, b)
+
+
+@pytest.mark.parametrize("config", [c for c in CONFIGS if c.kernel != "split"][::2], ids=repr)
+def test_result_by_columns(config: GemmConfig):
+    a, b, bias = matrix(136, 72), matrix(72, 88, seed=1), matrix(1, 88, np.float16, seed=2)[0]
+    out = matrix(136, 88, by_columns=True)
+    out[:] = np.nan
+    assert matmul(a, b, out, bias=bias, config=config) is out
+    check(out, a, b, 1.0, bias)
 
 
 def test_dense_operands_with_odd_extents_take_pointers():
@@ -157,6 +177,7 @@ def test_relu_keeps_nan():
 @pytest.mark.parametrize("majors", [(False, True), (True, False)])
 def test_emitted_text(config: GemmConfig, majors: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch):
     a, b = matrix(200, 136, by_columns=majors[0]), matrix(136, 72, by_columns=majors[1], seed=1)
+    config = fitting(config, majors)
     bias = matrix(1, 72, seed=2)[0]
     tile = matmul(a, b, bias=bias, activation="relu", config=config)
     ran = launch_in_ptx(monkeypatch)

@@ -71,7 +71,7 @@ def test_trip_counts(kernel: str, cluster: tuple[int, int], columns: int):
         check(matrix(m, k, torch.bfloat16), matrix(k, n, torch.bfloat16), config=config)
 
 
-@pytest.mark.parametrize("splits", [2, 4, 8])
+@pytest.mark.parametrize("splits", [2, 5, 8, 16])
 @pytest.mark.parametrize("rows", [64, 128])
 def test_split(splits: int, rows: int):
     import torch

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from mimw.jit import Kernel
-from mimw.kernels import gemm, matmul, matrix_product
+from mimw.kernels import GemmConfig, gemm, matmul, matrix_product
 from mimw.runtime import driver_api
 from tests.runtime.fake_cuda import BF16, F16, F32, FakeDriver, Tensor
+
+
+CONFIG = GemmConfig("cooperative", 128, 128, 64, 4)
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ def test_later_launches_pass_the_same(cuda: FakeDriver):
         for i, end in enumerate(ends):
             cuda.param_count = 6 + ("bias" in end) + ("scale" in end)
             cuda.buffer_bytes = 3 * 128 + 3 * 4  # maps and extents; the rest differs by alignment
-            matmul(*x, **end, stream=7)
+            matmul(*x, **end, config=CONFIG, stream=7)
             if not again:
                 first.append(cuda.packed[-1])
             assert cuda.packed[-1] == first[i]
@@ -60,14 +63,14 @@ def test_later_launches_pass_the_same(cuda: FakeDriver):
 def test_each_launch_passes_its_own_tensors(cuda: FakeDriver):
     cuda.param_count, cuda.buffer_bytes = 6, 3 * 128
     for shift in (0, 1 << 16, 0):  # a shape of this test's own: maps are kept by content
-        matmul(*operands(384, 256, 512, shift))
+        matmul(*operands(384, 256, 512, shift), config=CONFIG)
     maps = cuda.packed
     assert maps[0] == maps[2] != maps[1]
 
 
 def test_an_address_off_sixteen_bytes_takes_pointers(cuda: FakeDriver):
     cuda.param_count, cuda.buffer_bytes = 1, 8
-    matmul(*operands(512, 256, 512))
+    matmul(*operands(512, 256, 512), config=CONFIG)
     matmul(*operands(512, 256, 512, 2))
     assert [launch.threads for launch in cuda.launches] == [384, 128]
     assert int.from_bytes(cuda.packed[1], "little") == (1 << 20) + 2

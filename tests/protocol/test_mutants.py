@@ -112,7 +112,7 @@ def noticed(name: str, seeds: int) -> tuple[Counter[str], list[str]]:
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_every_mutant_is_noticed(name: str) -> None:
     by, missed = noticed(name, SEEDS)
-    assert by.total() > 12
+    assert by.total() >= 12
     assert without_lines(missed) == EQUIVALENT.get(name, []), by
 
 

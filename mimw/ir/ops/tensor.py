@@ -133,10 +133,22 @@ class SplitOp(Op):
         return [out, out]
 
 
+SLICES = "the length is a power of two that divides the offset; or both are multiples of 2^a, where the whole is 2^a times an odd number up to 15"
+
+
+def sliceable(at: int, size: int, whole: int) -> bool:
+    """Whether [at, at + size) of a dimension of `whole` elements can be told by bits of a layout, or by its odd digit: `SLICES`."""
+    unit = whole & -whole
+    return (
+        size == whole
+        or not (size & (size - 1) or at % size)
+        or (whole // unit <= 15 and not (size % unit or at % unit))
+    )
+
+
 @op("tensor.extract_slice")
 class ExtractSliceOp(Op):
-    """The part of a tile that begins at `offsets` and has `shape`. Along each dimension the part is the whole, or a power of two long and
-    begins at a multiple of its length."""
+    """The part of a tile that begins at `offsets` and has `shape`: see `sliceable` for what it may be along each dimension."""
 
     src: Value = operand()
     offsets: tuple[int, ...] = attr()
@@ -150,8 +162,8 @@ class ExtractSliceOp(Op):
         for at, size, whole in zip(self.offsets, self.shape, t.shape, strict=True):
             if not 0 <= at <= whole - size or size < 1:
                 raise ValueError(f"a slice of {t} at {self.offsets} of shape {self.shape} leaves the tile")
-            if size != whole and (size & (size - 1) or at % size):
-                raise ValueError(f"a slice of {size} at {at}: sizes are powers of two, offsets multiples of the size")
+            if not sliceable(at, size, whole):
+                raise ValueError(f"a slice of {size} at {at} of {whole}: {SLICES}")
         return [TensorType(self.shape, t.element)]
 
 

@@ -163,7 +163,7 @@ class ExtractSliceRule(Rule):
     def _part(self, op: OpBase, layout: Layout) -> Layout | None:
         t = op.operands[0].type
         assert isinstance(t, TensorType)
-        return part(layout, t.shape, op.attrs["shape"])
+        return part(layout, op.attrs["offsets"], t.shape, op.attrs["shape"])
 
     def result(self, op: OpBase, index: int, primary: Layout) -> Layout:
         found = self._part(op, primary)
@@ -181,10 +181,13 @@ class ExtractSliceRule(Rule):
         return found if found is not None and self._part(op, found) is layout else None
 
     def seeds(self, op: OpBase, ctx: Context) -> list[Layout]:
-        t = op.results[0].type
+        """A spread of what all parts have in common: whole in the dimensions that are not cut."""
+        t = op.operands[0].type
         assert isinstance(t, TensorType)
-        found = self.from_result(op, 0, ctx.spread(t.shape))
-        return [] if found is None else [found]
+        size: tuple[int, ...] = op.attrs["shape"]
+        units = tuple(n if n == w else min(n & -n, w & -w) for n, w in zip(size, t.shape, strict=True))
+        found = whole(ctx.spread(units), t.shape, units)
+        return [] if found is None or self._part(op, found) is None else [found]
 
     def cost(self, op: OpBase, primary: Layout, ctx: Context) -> float:
         return 0.0
