@@ -258,13 +258,15 @@ def _after_vector(first: Site, then: Site) -> tuple[int, str]:
 
 
 def _writes_part(inst: Inst) -> bool:
-    """An instruction that shifts its result within the register (SDWA, op_sel of a conversion)."""
+    """An instruction that moves its result within the register: by SDWA, or by the op_sel bits behind the sources'."""
     if inst.encoding == "sdwa":
         return inst.mods.get("dst_sel", "DWORD") not in ("DWORD", "BYTE_0", "WORD_0")
     given = inst.mods.get("op_sel")
-    if inst.mnemonic.startswith(("v_cvt_pk_fp8", "v_cvt_pk_bf8", "v_cvt_sr_fp8", "v_cvt_sr_bf8", "v_cvt_scalef32")):
-        return isinstance(given, list) and any(given[2:])
-    return False
+    if not isinstance(given, list) or inst.mnemonic.startswith(("v_pk_", "v_dot", "v_fma_mix", "v_mad_mix")):
+        return False
+    if inst.mnemonic.startswith("v_cvt_"):
+        return any(given[2:])
+    return len(given) >= len(inst.operands) and bool(given[len(inst.operands) - 1])
 
 
 def _vector_to_scalar(first: Site, then: Site) -> tuple[int, str]:

@@ -33,7 +33,8 @@ from mimw.sim.ptx.memory import GlobalMemory
 
 Dim = tuple[int, int, int]
 KernelArg = int | float | bytes | Array | tuple[Array, int]
-_BATCH_WAVES = 64
+_BATCH_WAVES = 256
+_BATCH_BYTES = 128 << 20
 _LARGEST_LDS = {"gfx942": 64 << 10, "gfx950": 160 << 10}
 
 
@@ -103,7 +104,7 @@ class _Launch:
     ) -> None:
         self.program, self.info, self.grid, self.block = program, info, grid, block
         self.lds_bytes, self.world, self.check = lds, world, check
-        self.kernarg = 0
+        self.kernarg, self.kernarg_bytes = 0, b""
         self.waves = -(-block[0] * block[1] * block[2] // LANES)
 
     # -- arguments -----------------------------------------------------------------------------------------------
@@ -114,7 +115,7 @@ class _Launch:
         size = max(self.info.kernarg_size, len(data), 4)
         padded = bytes(data) + bytes(-(-size // 64) * 64 - len(data))
         region = self.world.allocate(np.frombuffer(padded, np.uint8), "the kernel's arguments", writable=False)
-        self.kernarg = region.base
+        self.kernarg, self.kernarg_bytes = region.base, padded
 
     def _packed(self, args: Sequence[KernelArg]) -> bytes:
         arrays = [a[0] if isinstance(a, tuple) else a for a in args if isinstance(a, (np.ndarray, tuple))]
@@ -150,7 +151,7 @@ class _Launch:
         """Run all work-groups, batch by batch."""
         gx, gy, gz = self.grid
         total = gx * gy * gz
-        size = max(1, _BATCH_WAVES // self.waves)
+        size = self._batch_size()
         for first in range(0, total, size):
             ids = [(i % gx, i // gx % gy, i // (gx * gy)) for i in range(first, min(total, first + size))]
             sim = self._prepare(ids)
@@ -161,6 +162,11 @@ class _Launch:
             scheduler.run()
             report.steps += scheduler.steps
             report.wave_instructions += scheduler.wave_instructions
+
+    def _batch_size(self) -> int:
+        """Work-groups that run side by side: bounded by waves, and by the bytes of LDS and of its history."""
+        history = (12 + 8 * self.waves) // _granule(self.program.insts) if self.check else 0
+        return max(1, min(_BATCH_WAVES // self.waves, _BATCH_BYTES // max(self.lds_bytes * (1 + history), 1)))
 
     def _prepare(self, ids: list[Dim]) -> Sim:
         m = Machine(len(ids), self.waves, ids)
@@ -214,6 +220,9 @@ class _Launch:
             elif name == "private_segment_size":
                 m.write_scalar(x, at, np.uint32(self.info.scratch))
             at += count
+        for k in range(self.info.preload):
+            word = self.kernarg_bytes[4 * k : 4 * k + 4].ljust(4, b"\0")
+            m.write_scalar(x, at + k, np.uint32(int.from_bytes(word, "little")))
         return max(self.info.user_sgprs, at)
 
     def _dispatch_packet(self) -> int:

@@ -61,3 +61,11 @@ def test_machine_code_does_as_its_text() -> None:
     code = write("gfx942", section.data, [KernelCode("product", 0, len(section.data), descriptor, args)])
     run(code, "product", (1, 1, 1), (128, 1, 1), [a, b, c, 48])
     assert np.abs(c - want).max() < 1e-4
+
+
+def test_arguments_that_come_in_registers() -> None:
+    code = kernel("v_lshlrev_b32_e32 v1, 2, v0\n v_mov_b32_e32 v2, s4\n global_store_dword v1, v2, s[2:3]", kernarg=16)
+    code = code.replace(".amdhsa_kernarg_size", ".amdhsa_user_sgpr_kernarg_preload_length 3\n .amdhsa_kernarg_size")
+    out = np.zeros(64, np.uint32)
+    run(code, None, (1, 1, 1), (64, 1, 1), [out, 77])
+    assert (out == 77).all()

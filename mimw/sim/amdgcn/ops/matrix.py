@@ -194,7 +194,8 @@ def _f8f6f4(d: Operands, match: re.Match[str]) -> Step:
     """cbsz and blgp name the types of A and B. A scale is 2^(byte - 127), for 32 consecutive elements of K: lane l has the
     one of row l % M and the l / M-th 32 elements.
 
-    Of 8-bit types a lane holds two runs of 16 elements of K, M K / 2 / 64 lane groups apart; of narrower ones a run of 32.
+    Of 8-bit types a lane holds two runs of 16 elements, one in each half of K; of narrower ones one run of 32. (Checked
+    with the code that Triton emits for scaled products.)
     """
     size, k = int(match[2]), int(match[3])
     tile = Tile(size, size, k, 1, False)
