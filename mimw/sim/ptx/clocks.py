@@ -83,6 +83,7 @@ class Clockwork:
         threads[own][lanes] = clock[own] if lanes.all() else self.clock[row, own]
         fenced[own][lanes] = np.maximum(fenced[own], self.fenced[row])[lanes]
         np.maximum(order, clock[: len(order)], out=order)
+        order[own] = self.clock[row, own]  # a warp leaves its waits together
         self.clock[row, own] += 1
         return clock, fenced, threads, order
 

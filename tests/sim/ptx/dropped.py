@@ -66,6 +66,8 @@ class Case:
         before, after, barrier = self._before(i), self._after(i), "bar" in self.lines[i]
         if barrier and before <= {"wgmma.wait_group.sync.aligned 0;", ""}:
             return "the warp group has waited for its products: all four warps have issued them, hence passed every wait before"
+        if "bar.warp.sync" in self.lines[i] and all("mbarrier.try_wait" in line for line in before):
+            return "a warp leaves its waits together"
         if barrier and all(re.match(r"bar\.sync|barrier\.cluster\.wait", line) for line in before):
             return "nothing happened since the warps met last"
         if barrier and after.startswith("bar.sync"):
@@ -125,7 +127,7 @@ class Case:
         while rest:
             at = rest.pop()
             label = self.lines[at].strip().removesuffix(":")
-            ways = [k for k, line in enumerate(self.lines) if re.search(rf"\bbra(\.uni)? {label};", line)]
+            ways = [k for k, line in enumerate(self.lines) if re.search(rf"\bbra(\.uni)? {re.escape(label)};", line)]
             if not re.match(r"\s*(bra|ret|exit)\b", self.lines[at - 1]):
                 ways.append(at - 1)
             for k in ways:
