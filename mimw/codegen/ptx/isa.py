@@ -312,8 +312,10 @@ def _fits(slot: Slot, operand: Operand) -> bool:
         return isinstance(operand, Sink)
     if kind == "imm":
         return isinstance(operand, Imm)
-    if kind == "any":
-        return not isinstance(operand, (Addr, Not, LabelRef))
+    if kind == "moved":
+        return _fits_parts(slot, operand) if isinstance(operand, Vec) else _fits_register(slot, operand)
+    if kind == "pointer":
+        return isinstance(operand, Symbol) or any(_fits_register(Slot("reg", cls), operand) for cls in ("u32", "u64"))
     return isinstance(operand, (LabelRef, Symbol))
 
 
@@ -336,9 +338,31 @@ def _fits_register(slot: Slot, operand: Operand) -> bool:
         return fits_class(operand.cls, slot.cls, slot.wide)
     if isinstance(operand, Sink):
         return slot.result
-    if isinstance(operand, (Imm, Special)):
+    if isinstance(operand, Imm):
+        return slot.imm and _fits_immediate(operand, slot.cls)
+    if isinstance(operand, Special):
         return slot.imm
     return isinstance(operand, Symbol) and slot.imm and BITS[slot.cls] >= 32
+
+
+def _fits_parts(slot: Slot, operand: Vec) -> bool:
+    """mov packs and unpacks bits: the parts are equal and make up the whole."""
+    if slot.cls[0] != "b" or slot.cls.startswith("bf") or len(operand.items) < 2:
+        return False
+    size = BITS[slot.cls] // len(operand.items)
+    return all(
+        BITS.get(item.cls) == size if isinstance(item, Reg) else slot.result if isinstance(item, Sink) else slot.imm
+        for item in operand.items
+    )
+
+
+def _fits_immediate(operand: Imm, type_name: str) -> bool:
+    """Floats want float literals, integers integer ones, bits either; 16-bit floats and packed types have none (ptxas)."""
+    if type_name in ("f32", "f64"):
+        return operand.cls != "int"
+    if type_name in FLOATS or type_name.endswith("x2"):
+        return False
+    return operand.cls == "int" or type_name[0] not in "us"
 
 
 def _fits_tensor_map(slot: Slot, operand: Operand) -> bool:
@@ -363,8 +387,8 @@ def fits_class(cls: str, type_name: str, wide: bool = False) -> bool:
         return False
     if have > want:
         return cls not in FLOATS and (cls[0] == "b" or type_name not in FLOATS)
-    if cls in FLOATS and type_name[0] != "b":
-        return cls == type_name or (cls == "f32" and type_name == "tf32")
+    if cls in FLOATS and (type_name[0] != "b" or type_name.startswith("bf")):
+        return cls == type_name
     return not (type_name in FLOATS and cls[0] in "us")
 
 

@@ -15,7 +15,7 @@ X.
     n*T     tuple of n (a remembered v2, v4 or v8, or a number); a single register where nothing was remembered
     =_      a result that is thrown away
     []      address                              [n]   tensor map with n coordinates      label, table
-    any     whatever mov takes                   X>T   there exactly when modifier X is   T?    optional
+    moved   what mov takes: T, or a tuple of it  X>T   there exactly when modifier X is   T?    optional
     ~T      register may be wider than T (memory and conversion)
 
 *Flags*: ``r`` reads memory, ``w`` writes memory, ``b`` barrier or fence, ``a`` asynchronous, ``c`` control, ``v``
@@ -30,9 +30,12 @@ from __future__ import annotations
 
 SETS: dict[str, str] = {
     "RND": "rn|rz|rm|rp",
-    "IRND": "rn|rz|rm|rp|rni|rzi|rmi|rpi|rna",
+    "IRND": "rni|rzi|rmi|rpi",
     "INT": "u16|s16|u32|s32|u64|s64",
-    "CMP": "eq|ne|lt|le|gt|ge|lo|ls|hi|hs|equ|neu|ltu|leu|gtu|geu|num|nan",
+    "INT8": "u8|s8|u16|s16|u32|s32|u64|s64",
+    "CMPU": "eq|ne|lt|le|gt|ge|lo|ls|hi|hs",
+    "CMPS": "eq|ne|lt|le|gt|ge",
+    "CMPF": "eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan",
     "BOOL": "and|or|xor",
     "SPACE": "global|shared|shared::cta|shared::cluster|local|const|param|param::entry|param::func",
     "SHL": "shared|shared::cta",
@@ -51,9 +54,8 @@ SETS: dict[str, str] = {
     "VEC": "v2|v4|v8",
     "MEM32": "b8|u8|s8|b16|u16|s16|b32|u32|s32|f32",
     "MEM64": "b64|u64|s64|f64",
-    "NUM": "u8|s8|u16|s16|u32|s32|u64|s64|f16|bf16|f32|f64",
     "TX": "mbarrier::complete_tx::bytes",
-    "MOVT": "pred|b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64|f16|f16x2|bf16|bf16x2",
+    "MOVT": "pred|b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64",
     "F8": "e4m3x2|e5m2x2",
     "F6": "e2m3x2|e3m2x2",
     "RANK": "1d|2d|3d|4d|5d",
@@ -104,7 +106,7 @@ MODIFIER_ONLY: dict[str, tuple[int, ...]] = {
 ROWS = r"""
 # --- integer arithmetic (9.7.1)
 add,sub T:u16|s16|u32|s32|u64|s64 ; =T,T,T
-add,sub T:u16x2|s16x2 ; =T,T,T ; ptx8.0 sm90
+add T:u16x2|s16x2 ; =T,T,T ; ptx8.0 sm90
 add,sub sat T:s32 ; =T,T,T
 add,sub,addc,subc cc T:u32|s32|u64|s64 ; =T,T,T ; v
 addc,subc T:u32|s32|u64|s64 ; =T,T,T ; v
@@ -115,6 +117,7 @@ mad hi sat T:s32 ; =T,T,T,T
 mad wide T:u16|s16|u32|s32 ; =2T,T,T,2T
 mad,madc hi|lo cc T:u32|s32|u64|s64 ; =T,T,T,T ; v
 madc hi|lo T:u32|s32|u64|s64 ; =T,T,T,T ; v
+madc hi T:u16|s16 ; =T,T,T,T ; v
 mul24 hi|lo T:u32|s32 ; =T,T,T
 mad24 hi|lo T:u32|s32 ; =T,T,T,T
 mad24 hi sat T:s32 ; =T,T,T,T
@@ -126,14 +129,14 @@ min,max relu T:s16x2|s32 ; =T,T,T ; ptx8.0 sm90
 min,max T:u16x2|s16x2 ; =T,T,T ; ptx8.0 sm90
 popc,clz T:b32|b64 ; =u32,T
 bfind shiftamt? T:u32|s32|u64|s64 ; =u32,T
-fns b32 ; =b32,b32,b32,s32
+fns b32 ; =b32,b32,b32,b32
 brev T:b32|b64 ; =T,T
 bfe T:u32|s32|u64|s64 ; =T,T,u32,u32
 bfi T:b32|b64 ; =T,T,T,u32,u32
-bmsk clamp|wrap b32 ; =b32,u32,u32 ; ptx7.6
+bmsk clamp|wrap b32 ; =u32,u32,u32 ; ptx7.6
 szext clamp|wrap T:u32|s32 ; =T,T,u32 ; ptx7.6
-dp4a A:u32|s32 B:u32|s32 ; =b32,b32,b32,b32
-dp2a lo|hi A:u32|s32 B:u32|s32 ; =b32,b32,b32,b32
+dp4a A:u32|s32 B:u32|s32 ; =u32,A,B,u32
+dp2a lo|hi A:u32|s32 B:u32|s32 ; =u32,A,B,u32
 
 # --- floating point (9.7.3 to 9.7.5)
 add,sub,mul RND? ftz? sat? T:f32 ; =T,T,T
@@ -151,6 +154,7 @@ fma RND sat? T:f32 U:f16|bf16 ; =T,U,U,T ; ptx8.6 sm100
 fma rn ftz? sat? T:f16|f16x2 ; =T,T,T,T
 fma rn ftz? relu T:f16|f16x2 ; =T,T,T,T
 fma rn relu? T:bf16|bf16x2 ; =T,T,T,T
+fma rz T:bf16|bf16x2 ; =T,T,T,T
 fma rn oob relu? T:f16|f16x2|bf16|bf16x2 ; =T,T,T,T ; ptx8.1 sm90
 div approx|full ftz? T:f32 ; =T,T,T
 div RND ftz? T:f32 ; =T,T,T
@@ -177,23 +181,36 @@ copysign T:f32|f64 ; =T,T,T
 testp finite|infinite|number|notanumber|normal|subnormal T:f32|f64 ; =p,T
 
 # --- comparison, selection, logic, shifts (9.7.6 to 9.7.8)
-set CMP ftz? D:u32|s32|f32 T:b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64 ; =D,T,T
-set CMP BOOL ftz? D:u32|s32|f32 T:b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64 ; =D,T,T,p
-set CMP ftz? D:f16|u16|s16|u32|s32 T:f16|bf16 ; =D,T,T
-set CMP BOOL ftz? D:f16|u16|s16|u32|s32 T:f16|bf16 ; =D,T,T,p
-set CMP D:bf16 T:bf16 ; =D,T,T ; ptx7.8 sm90
-set CMP ftz? D:f16x2|b32|u32|s32 T:f16x2|bf16x2 ; =D,T,T
-set CMP D:bf16x2 T:bf16x2 ; =D,T,T ; ptx7.8 sm90
-setp CMP ftz? T:b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64|f16 ; =p|p,T,T
-setp CMP BOOL ftz? T:b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64|f16 ; =p|p,T,T,p
-setp CMP ftz? T:f16x2 ; =p&p,T,T
-setp CMP BOOL ftz? T:f16x2 ; =p&p,T,T,p
-setp CMP T:bf16 ; =p|p,T,T ; ptx7.8 sm90
-setp CMP BOOL T:bf16 ; =p|p,T,T,p ; ptx7.8 sm90
-setp CMP T:bf16x2 ; =p&p,T,T ; ptx7.8 sm90
-setp CMP BOOL T:bf16x2 ; =p&p,T,T,p ; ptx7.8 sm90
+set CMPU D:u32|s32|f32 T:u16|u32|u64 ; =D,T,T
+set CMPS D:u32|s32|f32 T:s16|s32|s64 ; =D,T,T
+set eq|ne D:u32|s32|f32 T:b16|b32|b64 ; =D,T,T
+set CMPF ftz? D:u32|s32|f32 T:f32 ; =D,T,T
+set CMPF D:u32|s32|f32 T:f64 ; =D,T,T
+set CMPU BOOL D:u32|s32|f32 T:u16|u32|u64 ; =D,T,T,p#
+set CMPS BOOL D:u32|s32|f32 T:s16|s32|s64 ; =D,T,T,p#
+set eq|ne BOOL D:u32|s32|f32 T:b16|b32|b64 ; =D,T,T,p#
+set CMPF BOOL ftz? D:u32|s32|f32 T:f32 ; =D,T,T,p#
+set CMPF BOOL D:u32|s32|f32 T:f64 ; =D,T,T,p#
+set CMPF ftz? D:f16|u16|s16|u32|s32 T:f16 ; =D,T,T
+set CMPF BOOL ftz? D:f16|u16|s16|u32|s32 T:f16 ; =D,T,T,p#
+set CMPF D:bf16|u16|s16|u32|s32 T:bf16 ; =D,T,T ; ptx7.8 sm90
+set CMPF BOOL D:bf16|u16|s16|u32|s32 T:bf16 ; =D,T,T,p# ; ptx7.8 sm90
+set CMPF ftz? D:f16x2|b32|u32|s32 T:f16x2 ; =D,T,T
+set CMPF D:bf16x2|b32|u32|s32 T:bf16x2 ; =D,T,T ; ptx7.8 sm90
+setp CMPU T:u16|u32|u64 ; =p|p,T,T
+setp CMPS T:s16|s32|s64 ; =p|p,T,T
+setp eq|ne T:b16|b32|b64 ; =p|p,T,T
+setp CMPF ftz? T:f32|f16|f16x2 ; =p|p,T,T
+setp CMPF T:f64 ; =p|p,T,T
+setp CMPU BOOL T:u16|u32|u64 ; =p|p,T,T,p#
+setp CMPS BOOL T:s16|s32|s64 ; =p|p,T,T,p#
+setp eq|ne BOOL T:b16|b32|b64 ; =p|p,T,T,p#
+setp CMPF BOOL ftz? T:f32|f16|f16x2 ; =p|p,T,T,p#
+setp CMPF BOOL T:f64 ; =p|p,T,T,p#
+setp CMPF T:bf16|bf16x2 ; =p|p,T,T ; ptx7.8 sm90
+setp CMPF BOOL T:bf16|bf16x2 ; =p|p,T,T,p ; ptx7.8 sm90
 setp eq|ne T:b128 ; =p|p,T,T ; ptx8.3 sm70
-selp T:b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64 ; =T,T,T,p
+selp T:b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64 ; =T,T,T,p#
 slct ftz? T:b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64 U:s32|f32 ; =T,T,T,U
 and,or,xor T:b16|b32|b64 ; =T,T,T
 and,or,xor pred ; =p,p#,p#
@@ -201,14 +218,14 @@ not T:b16|b32|b64 ; =T,T
 not pred ; =p,p#
 cnot T:b16|b32|b64 ; =T,T
 lop3 b32 ; =b32,b32,b32,b32,#
-lop3 and|or b32 ; =b32|p,b32,b32,b32,#,p ; ptx8.2 sm70
+lop3 and|or b32 ; =b32&p,b32,b32,b32,#,p ; ptx8.2 sm70
 shf l|r clamp|wrap b32 ; =b32,b32,b32,u32
 shl T:b16|b32|b64 ; =T,T,u32
 shr T:b16|b32|b64|u16|s16|u32|s32|u64|s64 ; =T,T,u32
 
 # --- data movement and conversion (9.7.9)
-mov T:MOVT ; =any,any
-mov T:b128 ; =any,any ; ptx8.3 sm70
+mov T:MOVT ; =moved,moved
+mov T:b128 ; =moved,moved ; ptx8.3 sm70
 prmt b32 f4e|b4e|rc8|ecl|ecr|rc16? ; =b32,b32,b32,b32
 ld *LDWAY ca|cg|cs|lu|cv? nc? EVICT1? HINT? L2P? n:v2|v4? T:MEM32 ; =n*~T,[],L2::cache_hint>b64 ; r
 ld *LDWAY ca|cg|cs|lu|cv? nc? EVICT1? HINT? L2P? n:v2? T:MEM64 ; =n*~T,[],L2::cache_hint>b64 ; r
@@ -236,13 +253,43 @@ discard global? L2 ; [],# ; w ptx7.4
 createpolicy.fractional L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged \
   L2::evict_first|L2::evict_unchanged? b64 ; =b64,f32? ; ptx7.4
 createpolicy.range global? L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged \
-  L2::evict_first|L2::evict_unchanged? b64 ; =b64,[],b32,b32 ; ptx7.4
+  L2::evict_first|L2::evict_unchanged? b64 ; =b64,[],u32,u32 ; ptx7.4
 createpolicy.cvt L2 b64 ; =b64,b64 ; ptx7.4
 isspacep const|global|local|shared|shared::cta|shared::cluster|param|param::entry ; =p,addr
-cvta to? global|shared|shared::cta|shared::cluster|local|const|param|param::entry T:u32|u64 ; =T,any
-mapa shared::cluster? T:u32|u64 ; =T,any,u32 ; ptx7.8 sm90
-getctarank shared::cluster? T:u32|u64 ; =u32,any ; ptx7.8 sm90
-cvt IRND? ftz? sat? D:NUM A:NUM ; =~D,~A
+cvta to? global|shared|shared::cta|shared::cluster|local|const|param|param::entry T:u32|u64 ; =T,T
+mapa shared::cluster? T:u32|u64 ; =T,T,u32 ; ptx7.8 sm90
+getctarank shared::cluster? T:u32|u64 ; =u32,T ; ptx7.8 sm90
+cvt D:INT8 A:INT8 ; =~D,~A
+cvt sat D:u8 A:s8|u16|s16|u32|s32|u64|s64 ; =~D,~A
+cvt sat D:s8 A:u8|u16|s16|u32|s32|u64|s64 ; =~D,~A
+cvt sat D:u16 A:s8|s16|u32|s32|u64|s64 ; =~D,~A
+cvt sat D:s16 A:u16|u32|s32|u64|s64 ; =~D,~A
+cvt sat D:u32 A:s8|s16|s32|u64|s64 ; =~D,~A
+cvt sat D:s32 A:u32|u64|s64 ; =~D,~A
+cvt sat D:u64 A:s8|s16|s32|s64 ; =~D,~A
+cvt sat D:s64 A:u64 ; =~D,~A
+cvt RND ftz? sat? D:f32 A:INT8 ; =~D,~A
+cvt RND sat? D:f16|f64 A:INT8 ; =~D,~A
+cvt RND D:bf16 A:INT ; =D,A ; ptx7.8 sm90
+cvt IRND ftz? sat? D:INT8 A:f32 ; =~D,~A
+cvt IRND sat? D:INT8 A:f16|f64 ; =~D,~A
+cvt IRND D:INT A:bf16 ; =D,A ; ptx7.8 sm90
+cvt IRND? ftz? sat? D:f32 A:f32 ; =~D,~A
+cvt IRND? sat? D:f16 A:f16 ; =~D,~A
+cvt IRND? sat? D:f64 A:f64 ; =~D,~A
+cvt IRND? D:bf16 A:bf16 ; =D,A ; ptx7.8 sm90
+cvt RND ftz? sat? D:f16 A:f32 ; =~D,~A
+cvt RND ftz? sat? D:f32 A:f64 ; =~D,~A
+cvt RND sat? D:f16 A:f64 ; =~D,~A
+cvt RND ftz? D:bf16 A:f32 ; =D,A
+cvt RND? D:bf16 A:f16 ; =D,A ; ptx7.8 sm90
+cvt RND D:bf16 A:f64 ; =D,A ; ptx7.8 sm90
+cvt RND? D:f16|f64 A:bf16 ; =D,A ; ptx7.8 sm90
+cvt ftz? sat? D:f32 A:f16 ; =~D,~A
+cvt ftz? sat? D:f64 A:f32 ; =~D,~A
+cvt sat? D:f64 A:f16 ; =~D,~A
+cvt RND? D:f32 A:bf16 ; =D,A
+cvt RND? ftz D:f32 A:bf16 ; =D,A ; ptx7.8 sm90
 cvt rn|rz relu? D:f16|bf16 A:f32 ; =D,A
 cvt rn|rz relu? satfinite D:f16|bf16 A:f32 ; =D,A ; ptx8.1
 cvt rn|rz relu? D:f16x2|bf16x2 A:f32 ; =D,A,A
@@ -262,8 +309,8 @@ cvt rz|rp satfinite? D:ue8m0x2 A:f32 ; =D,A,A ; ptx8.6 only100,103,110,120
 cvt rz|rp satfinite? D:ue8m0x2 A:bf16x2 ; =D,A ; ptx8.6 only100,103,110,120
 cvt rn D:bf16x2 A:ue8m0x2 ; =D,A ; ptx8.6 only100,103,110,120
 cvt rs relu? satfinite D:e4m3x4|e5m2x4|e2m1x4|e2m3x4|e3m2x4 A:f32 ; =D,4*f32,b32 ; ptx8.7 only100,103
-cvt.pack sat D:u16|s16 A:s32 ; =b32,A,A ; ptx6.5
-cvt.pack sat D:u8|s8|u4|s4|u2|s2 A:s32 b32 ; =b32,A,A,b32 ; ptx6.5
+cvt.pack sat D:u16|s16 A:s32 ; =u32,A,A ; ptx6.5
+cvt.pack sat D:u8|s8|u4|s4|u2|s2 A:s32 b32 ; =u32,A,A,u32 ; ptx6.5
 tensormap.replace tile|im2col FIELD:global_address|rank|box_dim|global_dim|global_stride|element_stride|elemtype\
 |interleave_layout|swizzle_mode|fill_mode|swizzle_atomicity global|shared::cta? b1024 T:b32|b64 ; !tensormap_replace \
 ; w ptx8.3 only90,100,103,110,120
@@ -316,10 +363,10 @@ multimem.red *SEM|SCOPE global? add|min|max|and|or|xor n:VEC? \
 atom *ATWAY add HINT? T:u32|s32|u64|f32|f64 ; =T,[],T,L2::cache_hint>b64 ; r w
 atom *ATWAY min|max HINT? T:u32|s32|u64|s64 ; =T,[],T,L2::cache_hint>b64 ; r w
 atom *ATWAY inc|dec HINT? T:u32 ; =T,[],T,L2::cache_hint>b64 ; r w
-atom *ATWAY and|or|xor HINT? T:b32|b64|u32|s32|u64 ; =T,[],T,L2::cache_hint>b64 ; r w
-atom *ATWAY exch HINT? T:b32|b64|u32|s32|u64|s64|f32|f64 ; =T,[],T,L2::cache_hint>b64 ; r w
+atom *ATWAY and|or|xor HINT? T:b32|b64 ; =T,[],T,L2::cache_hint>b64 ; r w
+atom *ATWAY exch HINT? T:b32|b64 ; =T,[],T,L2::cache_hint>b64 ; r w
 atom *ATWAY exch HINT? T:b128 ; =T,[],T,L2::cache_hint>b64 ; r w ptx8.3 sm90
-atom *ATWAY cas HINT? T:b16|b32|b64|u32|s32|u64|s64 ; =T,[],T,T,L2::cache_hint>b64 ; r w
+atom *ATWAY cas HINT? T:b16|b32|b64 ; =T,[],T,T,L2::cache_hint>b64 ; r w
 atom *ATWAY cas HINT? T:b128 ; =T,[],T,T,L2::cache_hint>b64 ; r w ptx8.3 sm90
 atom *ATWAY add noftz HINT? T:f16|f16x2 ; =T,[],T,L2::cache_hint>b64 ; r w
 atom *ATWAY add noftz HINT? T:bf16|bf16x2 ; =T,[],T,L2::cache_hint>b64 ; r w ptx7.8 sm90
@@ -329,7 +376,7 @@ atom *ATWAY add|min|max noftz HINT? n:v2|v4 T:f16x2|bf16x2 ; =n*T,[],n*T,L2::cac
 red *ATWAY add HINT? T:u32|s32|u64|f32|f64 ; [],T,L2::cache_hint>b64 ; w
 red *ATWAY min|max HINT? T:u32|s32|u64|s64 ; [],T,L2::cache_hint>b64 ; w
 red *ATWAY inc|dec HINT? T:u32 ; [],T,L2::cache_hint>b64 ; w
-red *ATWAY and|or|xor HINT? T:b32|b64|u32|s32|u64 ; [],T,L2::cache_hint>b64 ; w
+red *ATWAY and|or|xor HINT? T:b32|b64 ; [],T,L2::cache_hint>b64 ; w
 red *ATWAY add noftz HINT? T:f16|f16x2 ; [],T,L2::cache_hint>b64 ; w
 red *ATWAY add noftz HINT? T:bf16|bf16x2 ; [],T,L2::cache_hint>b64 ; w ptx7.8 sm90
 red *ATWAY add HINT? n:v2|v4 T:f32 ; [],n*T,L2::cache_hint>b64 ; w ptx8.1 sm90
@@ -348,13 +395,13 @@ pmevent mask? ; # ; v
 # --- barriers, fences, warp collectives (9.7.13)
 bar,barrier sync aligned? ; u32,u32? ; r w b
 bar,barrier arrive aligned? ; u32,u32 ; r w b
-bar,barrier red popc aligned? u32 ; =u32,u32,u32?,p ; r w b
-bar,barrier red and|or aligned? pred ; =p,u32,u32?,p ; r w b
+bar,barrier red popc aligned? u32 ; =u32,u32,u32?,p# ; r w b
+bar,barrier red and|or aligned? pred ; =p,u32,u32?,p# ; r w b
 bar,barrier cta sync aligned? ; u32,u32? ; r w b ptx7.8
 bar,barrier cta arrive aligned? ; u32,u32 ; r w b ptx7.8
-bar,barrier cta red popc aligned? u32 ; =u32,u32,u32?,p ; r w b ptx7.8
-bar,barrier cta red and|or aligned? pred ; =p,u32,u32?,p ; r w b ptx7.8
-bar.warp.sync ; b32 ; r w b
+bar,barrier cta red popc aligned? u32 ; =u32,u32,u32?,p# ; r w b ptx7.8
+bar,barrier cta red and|or aligned? pred ; =p,u32,u32?,p# ; r w b ptx7.8
+bar.warp.sync ; u32 ; r w b
 barrier.cluster arrive release|relaxed? aligned? ; ; r w b ptx7.8 sm90
 barrier.cluster wait acquire? aligned? ; ; r w b ptx7.8 sm90
 membar cta|gl|sys ; ; r w b
@@ -371,23 +418,24 @@ fence.proxy tensormap::generic release SCOPE ; ; r w b ptx8.3 sm90
 fence.proxy tensormap::generic acquire SCOPE ; [],# ; r w b ptx8.3 sm90
 fence.proxy async::generic acquire sync_restrict::shared::cluster cluster ; ; r w b ptx8.6 sm90
 fence.proxy async::generic release sync_restrict::shared::cta cluster ; ; r w b ptx8.6 sm90
-vote.sync all|any|uni pred ; =p,p,b32 ; v
-vote.sync ballot b32 ; =b32,p,b32 ; v
-match.any sync T:b32|b64 ; =b32,T,b32 ; v
-match.all sync T:b32|b64 ; =b32|p,T,b32 ; v
+vote.sync all|any|uni pred ; =p,p#,u32 ; v
+vote.sync ballot b32 ; =u32,p#,u32 ; v
+match.any sync T:b32|b64 ; =u32,T,u32 ; v
+match.all sync T:b32|b64 ; =u32|p,T,u32 ; v
 activemask b32 ; =b32 ; v
-redux.sync add|min|max T:u32|s32 ; =T,T,b32 ; v
-redux.sync and|or|xor T:b32 ; =T,T,b32 ; v
-redux.sync min|max abs? NaN? T:f32 ; =T,T,b32 ; v ptx8.6 only100,103
-elect.sync ; =b32&p,b32 ; v ptx8.0 sm90
-shfl.sync up|down|bfly|idx b32 ; =b32|p,b32,b32,b32,b32 ; v
+redux.sync add|min|max T:u32|s32 ; =T,T,u32 ; v
+redux.sync and|or|xor b32 ; =u32,u32,u32 ; v
+redux.sync min|max abs? NaN? T:f32 ; =T,T,u32 ; v ptx8.6 only100,103
+elect.sync ; =u32&p,u32 ; v ptx8.0 sm90
+shfl.sync up|down|bfly|idx b32 ; =b32|p,b32,u32,u32,u32 ; v
 griddepcontrol launch_dependents|wait ; ; r w b ptx7.8 sm90
 setmaxnreg inc|dec sync aligned u32 ; # ; v b ptx8.0 only90,100,103,110,120
 
 # --- mbarrier (9.7.13.15)
 mbarrier.init SHL? b64 ; [],u32 ; w b
 mbarrier.inval SHL? b64 ; [] ; w b
-mbarrier.arrive,mbarrier.arrive_drop *release|SCOPE SHL? b64 ; =b64,[],u32? ; r w b
+mbarrier.arrive,mbarrier.arrive_drop *release|SCOPE SHL? b64 ; =b64,[] ; r w b
+mbarrier.arrive,mbarrier.arrive_drop *release|SCOPE SHL? b64 ; =b64,[],u32 ; r w b ptx7.8 sm90
 mbarrier.arrive,mbarrier.arrive_drop relaxed SCOPE SHL? b64 ; =b64,[],u32? ; r w b ptx8.6 sm90
 mbarrier.arrive,mbarrier.arrive_drop release? SCOPE? shared::cluster b64 ; =_,[],u32? ; r w b ptx8.0 sm90
 mbarrier.arrive,mbarrier.arrive_drop relaxed SCOPE shared::cluster b64 ; =_,[],u32? ; r w b ptx8.6 sm90
@@ -418,7 +466,7 @@ ldmatrix sync aligned m8n16 x:x1|x2|x4 shared|shared::cta? b8x16 b4x16_p64|b6x16
   ; r v ptx8.6 only100,103,110,120
 stmatrix sync aligned m8n8 x:x1|x2|x4 trans? shared|shared::cta? b16 ; [],x*b32 ; w v ptx7.8 sm90
 stmatrix sync aligned m16n8 x:x1|x2|x4 trans shared|shared::cta? b8 ; [],x*b32 ; w v ptx8.6 only100,103,110,120
-movmatrix sync aligned m8n8 trans b16 ; =b32,b32 ; v ptx7.8
+movmatrix sync aligned m8n8 trans b16 ; =b32,b32! ; v ptx7.8
 mma sync aligned S:SHAPE row col satfinite? D:f16|f32|s32 A:MA B:MA C:f16|f32|s32 ; !mma ; v
 mma sync aligned S:m8n8k4 row|col row|col D:f16|f32 A:f16 B:f16 C:f16|f32 ; !mma ; v
 mma sync aligned S:m8n8k4 row col D:f64 A:f64 B:f64 C:f64 ; !mma ; v

@@ -118,8 +118,10 @@ def _slot(word: str, captures: dict[str, str]) -> Slot:
         return Slot("tmap" if count else "addr", count=count, optional=optional)
     if word == "#":
         return Slot("imm", optional=optional, imm=True)
-    if word in ("label", "table", "any", "call", "addr"):
-        return Slot("any" if word == "addr" else word, result=result, imm=not result)
+    if word in ("label", "table", "call", "addr"):
+        return Slot("pointer" if word == "addr" else word, result=result, imm=not result)
+    if word == "moved":
+        return Slot("moved", captures["T"], result=result, imm=not result)
     if word == "_":
         return Slot("sink", result=True)
     pair = "may" if word.endswith("|p") else "must" if word.endswith("&p") else ""
