@@ -11,7 +11,6 @@ clamp and omod; records what each instruction reads and writes, for the hazard c
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from mimw.sim.amdgcn.decode import M0, VCC, Const, DecodeError, Inst, Operand, R
 from mimw.sim.amdgcn.dpp import Dpp, dpp_of
 from mimw.sim.amdgcn.errors import SimulationError, not_yet
 from mimw.sim.amdgcn.state import LANES, SCALAR, Array, Ctx, slot_of
+from mimw.sim.amdgcn.types import DTYPES, FLOATS, PRIVATE_APERTURE, SHARED_APERTURE, constant_bits, flush, join, size_of
 
 if TYPE_CHECKING:
     from mimw.sim.amdgcn.sim import Sim
@@ -28,13 +28,7 @@ if TYPE_CHECKING:
 Getter = Callable[[Ctx], Array]
 Setter = Callable[[Ctx, Array], None]
 
-DTYPES: dict[str, Any] = {
-    "b32": np.uint32, "u32": np.uint32, "i32": np.int32, "f32": np.float32, "b16": np.uint16, "u16": np.uint16,
-    "i16": np.int16, "f16": np.float16, "bf16": np.uint16, "b64": np.uint64, "u64": np.uint64, "i64": np.int64,
-    "f64": np.float64,
-}  # fmt: skip
 _UNSIGNED: dict[int, Any] = {2: np.uint16, 4: np.uint32, 8: np.uint64}
-_FLOATS = {"f32": "<f", "f16": "<e", "f64": "<d"}
 _SELECT = {
     "BYTE_0": (0, 8),
     "BYTE_1": (8, 8),
@@ -43,27 +37,6 @@ _SELECT = {
     "WORD_0": (0, 16),
     "WORD_1": (16, 16),
 }
-SHARED_APERTURE, PRIVATE_APERTURE = 0x7E00, 0x7D00
-
-
-def size_of(kind: str) -> int:
-    """Bytes of a type."""
-    return np.dtype(DTYPES[kind]).itemsize
-
-
-def constant_bits(op: Const, kind: str) -> int:
-    """The bits that a constant stands for in an operand of type `kind`.
-
-    Integers from -16 to 64 are inline constants, sign-extended; other integers are 32-bit literals: the upper half of an
-    f64, the zero-extended lower half of another 64-bit operand. Floats take the operand's own format.
-    """
-    size = size_of(kind)
-    if isinstance(op.value, float):
-        code = _FLOATS.get(kind, {2: "<e", 4: "<f", 8: "<d"}[size])
-        return int.from_bytes(struct.pack(code, op.value), "little")
-    if kind == "f64" and not -16 <= op.value <= 64:
-        return (op.value & 0xFFFFFFFF) << 32
-    return op.value & ((1 << 8 * size) - 1)
 
 
 class Operands:
@@ -317,7 +290,7 @@ class Operands:
             next((f"{k}:{v}" for k, v in self.inst.mods.items() if k in ("mul", "div")), "")
         )
         clamp = self.inst.flag("clamp")
-        if kind not in _FLOATS:
+        if kind not in FLOATS:
             return lambda x, v: v
         m, sim = self.m, self.sim
         out_bit = np.uint32(0x20 if kind == "f32" else 0x80)
@@ -461,18 +434,6 @@ class Operands:
     def _note(where: set[int], op: Reg, count: int) -> None:
         first = slot_of(op)
         where.update(range(first, first + max(count, 1)))
-
-
-def join(low: Array, high: Array) -> Array:
-    """Two uint32 arrays as one uint64 array."""
-    return low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
-
-
-def flush(value: Array, where: Array) -> Array:
-    """Denormals of a float array become zeros of their sign in the waves of `where` ((n,) bool)."""
-    tiny = np.finfo(value.dtype).tiny
-    rows = where if value.ndim == 1 else where[:, None]
-    return np.where(rows & (np.abs(value) < tiny), np.copysign(value.dtype.type(0), value), value)
 
 
 def _absolute(get: Getter, mask: Any) -> Getter:

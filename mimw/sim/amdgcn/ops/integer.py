@@ -12,10 +12,11 @@ from __future__ import annotations
 import numpy as np
 
 from mimw.sim.amdgcn.decode import VCC, Reg
-from mimw.sim.amdgcn.operands import DTYPES, Getter, Operands, join
+from mimw.sim.amdgcn.operands import Getter, Operands
 from mimw.sim.amdgcn.ops.vector import masked, row, rows, saturating, vector_step
 from mimw.sim.amdgcn.registry import Step, executes
 from mimw.sim.amdgcn.state import LANES, Array, Ctx
+from mimw.sim.amdgcn.types import DTYPES, join
 
 _U32, _U64, _I64 = np.uint32, np.uint64, np.int64
 

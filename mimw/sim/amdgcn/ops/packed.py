@@ -12,11 +12,12 @@ import numpy as np
 
 from mimw.sim.amdgcn.decode import Const, Operand, Reg
 from mimw.sim.amdgcn.formats import decode
-from mimw.sim.amdgcn.operands import DTYPES, Getter, Operands, constant_bits
+from mimw.sim.amdgcn.operands import Getter, Operands
 from mimw.sim.amdgcn.ops.floating import fma16, fma32, larger, nan_larger, nan_smaller, smaller
 from mimw.sim.amdgcn.ops.vector import Function, saturating
 from mimw.sim.amdgcn.registry import DECODERS, Step, executes
 from mimw.sim.amdgcn.state import Array, Ctx
+from mimw.sim.amdgcn.types import DTYPES, constant_bits
 
 _U32 = np.uint32
 

@@ -14,11 +14,12 @@ from collections.abc import Callable
 import numpy as np
 
 from mimw.sim.amdgcn.decode import EXEC, Const, Word
-from mimw.sim.amdgcn.operands import DTYPES, Operands
+from mimw.sim.amdgcn.operands import Operands
 from mimw.sim.amdgcn.ops.integer import bit_count, find_high, find_low, find_sign, reverse_bits
 from mimw.sim.amdgcn.ops.vector import Function
 from mimw.sim.amdgcn.registry import DECODERS, Step, executes, family
 from mimw.sim.amdgcn.state import Array, Ctx, unpack_mask
+from mimw.sim.amdgcn.types import DTYPES
 
 _U32, _U64, _I64 = np.uint32, np.uint64, np.int64
 # How an instruction sets SCC from (result, sources): None leaves it.

@@ -10,10 +10,11 @@ import re
 import numpy as np
 
 from mimw.sim.amdgcn.decode import Const, Reg
-from mimw.sim.amdgcn.operands import Getter, Operands, join
+from mimw.sim.amdgcn.operands import Getter, Operands
 from mimw.sim.amdgcn.ops.transfers import SHAPES
 from mimw.sim.amdgcn.registry import Step, executes, family
 from mimw.sim.amdgcn.state import SCALAR, Array, Ctx
+from mimw.sim.amdgcn.types import join
 
 _DST = "dword(?:x2|x4|x8|x16)?"
 

@@ -10,10 +10,11 @@ from collections.abc import Callable
 import numpy as np
 
 from mimw.sim.amdgcn.decode import Reg
-from mimw.sim.amdgcn.operands import Getter, Operands, join
+from mimw.sim.amdgcn.operands import Getter, Operands
 from mimw.sim.amdgcn.ops.floating import larger, smaller
 from mimw.sim.amdgcn.ops.vector import Function
 from mimw.sim.amdgcn.state import Array, Ctx, slot_of
+from mimw.sim.amdgcn.types import join
 
 _U32 = np.uint32
 

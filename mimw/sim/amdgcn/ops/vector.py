@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from mimw.sim.amdgcn.operands import DTYPES, Operands
+from mimw.sim.amdgcn.operands import Operands
 from mimw.sim.amdgcn.registry import DECODERS, Step
 from mimw.sim.amdgcn.state import Array, Ctx
+from mimw.sim.amdgcn.types import DTYPES
 
 Function = Callable[..., Array]
 

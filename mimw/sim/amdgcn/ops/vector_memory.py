@@ -16,10 +16,11 @@ from collections.abc import Callable
 import numpy as np
 
 from mimw.sim.amdgcn.decode import Reg, Word
-from mimw.sim.amdgcn.operands import PRIVATE_APERTURE, SHARED_APERTURE, Getter, Operands, join
+from mimw.sim.amdgcn.operands import Getter, Operands
 from mimw.sim.amdgcn.ops.transfers import SHAPES, Shape, arriving, atomic_function, atomic_step, leaving, run_atomic
 from mimw.sim.amdgcn.registry import Step, executes, family
 from mimw.sim.amdgcn.state import LANES, Array, Ctx
+from mimw.sim.amdgcn.types import PRIVATE_APERTURE, SHARED_APERTURE, join
 
 # (addresses (n, 64) int64, lanes that reach memory: None for all of them)
 Where = Callable[[Ctx], tuple[Array, "Array | None"]]
