@@ -94,13 +94,17 @@ class Waits:
             kept = _kept(queue, limit, ordered)
             if len(kept) == len(queue):
                 continue
+            for wave in waves:
+                queues[wave] = kept
             bits = sum(1 << w for w in waves)
             for entry in queue:
                 if entry not in kept:
-                    self._complete(entry, bits)
-            for wave in waves:
-                queues[wave] = kept
+                    self._complete(entry, bits if entry.kind != "flat" else self._on_no_queue(entry, waves))
             self._tell_lds(kept, waves, ordered)
+
+    def _on_no_queue(self, entry: Entry, waves: list[int]) -> int:
+        """The waves that wait for a flat instruction on neither counter any more."""
+        return sum(1 << w for w in waves if entry not in self.vm[w] and entry not in self.lgkm[w])
 
     def _complete(self, entry: Entry, bits: int) -> None:
         for slot in entry.slots:

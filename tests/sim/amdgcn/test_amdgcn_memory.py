@@ -189,6 +189,23 @@ def test_buffers_have_bounds() -> None:
     assert (got[2] == np.where(LANE + 2 < 25, flat[LANE + 2], 0)).all()
 
 
+def test_flat_reaches_global_memory_and_lds() -> None:
+    body = """
+        v_mov_b32_e32 v10, s0
+        v_mov_b32_e32 v11, s1
+        flat_load_dword v100, v[10:11] offset:8
+        ds_write_b32 v254, v0
+        s_mov_b64 s[4:5], src_shared_base
+        v_mov_b32_e32 v12, 12
+        v_mov_b32_e32 v13, s5
+        flat_load_dword v101, v[12:13]
+        s_waitcnt vmcnt(0) lgkmcnt(0)
+    """
+    got = execute(body, {1: RANDOM}, out=2, lds=256)
+    assert (got[0] == RANDOM[2]).all()
+    assert (got[1] == 3).all()
+
+
 def test_scratch_belongs_to_each_lane() -> None:
     text = kernel("""
         s_load_dwordx2 s[4:5], s[0:1], 0x0
@@ -238,6 +255,8 @@ FAULTS = [
     ("wait", "global_load_dword v100, v254, s[0:1]\n ds_read_b32 v100, v5\n s_waitcnt vmcnt(0) lgkmcnt(0)"),
     ("wait", "global_load_dword v100, v254, s[0:1]\n global_load_dword v101, v254, s[0:1]\n s_waitcnt vmcnt(1)\n v_mov_b32_e32 v100, v101"),
     ("wait", "s_mov_b32 m0, 0\n s_nop 0\n global_load_lds_dword v254, s[0:1]\n ds_read_b32 v100, v254\n s_waitcnt lgkmcnt(0)"),
+    ("wait", "v_mov_b32_e32 v10, s0\n v_mov_b32_e32 v11, s1\n flat_load_dword v100, v[10:11]\n s_waitcnt vmcnt(0)\n v_add_u32_e32 v100, 1, v100"),
+    ("wait", "v_mov_b32_e32 v10, s0\n v_mov_b32_e32 v11, s1\n flat_load_dword v100, v[10:11]\n s_waitcnt lgkmcnt(0)\n v_add_u32_e32 v100, 1, v100"),
     ("uninitialised", "v_mov_b32_e32 v100, v77"),
     ("uninitialised", "v_mov_b32_e32 v100, s77"),
     ("uninitialised", "s_mov_b64 exec, 1\n v_mov_b32_e32 v77, 0\n s_mov_b64 exec, -1\n v_mov_b32_e32 v100, v77"),
