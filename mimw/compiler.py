@@ -223,7 +223,8 @@ def _emit_amdgcn(
 ) -> dict[str, Any]:
     """The text for AMD, and the facts of the kernel's descriptor for the metadata."""
     with times.stage("emit"):
-        code = emit_amdgcn(module, target, known, {"entry": entry})
+        options = {"entry": entry, "maxnreg": module.function.options.get("maxnreg", 0)}
+        code = emit_amdgcn(module, target, known, options)
     with times.stage("print amdgcn"):
         asm["amdgcn"] = print_amdgcn(code)
     return {"amdgcn": code.facts.to_dict()}

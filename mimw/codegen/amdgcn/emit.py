@@ -15,6 +15,7 @@ from mimw.codegen.amdgcn.isa import check, resolve
 from mimw.codegen.amdgcn.lower import all_lowerings as amdgcn_lowerings
 from mimw.codegen.amdgcn.module import AmdgcnModule, KernelFacts
 from mimw.codegen.amdgcn.printer import print_module
+from mimw.codegen.amdgcn.regalloc import Budget, budget
 from mimw.codegen.lane import bits_of
 from mimw.codegen.lowering import FactsLike, Lowering
 from mimw.codegen.machine import Function, Inst, dead_code
@@ -32,12 +33,14 @@ def emit(module: Module, target: Target, facts: FactsLike, options: dict[str, An
     """The AMDGCN code of a module's kernel.
 
     `options`: ``entry`` (the kernel's name by default), ``check`` (every instruction against the table; on by default), ``occupancy``
-    (workgroups that shall fit on a compute unit together, 1). Raises `CompilationError` for what the target cannot do.
+    (workgroups that shall fit on a compute unit together, 1), ``maxnreg`` (vector registers of a lane, accumulation ones included).
+    Raises `CompilationError` for what the target cannot do.
     """
     options = options or {}
     function = module.function
     machine, builder = lower_function(module, target, facts, options)
-    found = finish(machine, target, waves=function.num_warps, occupancy=int(options.get("occupancy") or 1))
+    limits = _registers(function.num_warps, int(options.get("occupancy") or 1), int(options.get("maxnreg") or 0))
+    found = finish(machine, target, waves=function.num_warps, limits=limits)
     if options.get("check", True):
         for item in found.flat.body:
             if isinstance(item, Inst):
@@ -47,6 +50,14 @@ def emit(module: Module, target: Target, facts: FactsLike, options: dict[str, An
     described.scratch_bytes = found.scratch_bytes
     described.spilled_words = found.spilled_scalars
     return AmdgcnModule(target.name, found.flat, described)
+
+
+def _registers(waves: int, occupancy: int, most: int) -> Budget:
+    """The registers that a wave may use: what workgroups leave each other, and `most` vector registers (0: no limit of its own)."""
+    found = budget(waves, occupancy)
+    if not most:
+        return found
+    return Budget(found.s, min(found.v, most), max(0, min(found.a, most - found.v)))
 
 
 def emit_text(module: Module, target: Target, facts: FactsLike, options: dict[str, Any] | None = None) -> str:

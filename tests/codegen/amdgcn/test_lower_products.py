@@ -111,3 +111,16 @@ def test_doubles_and_bytes(name: str, element: Any, out: str, target: str, shape
     np.testing.assert_array_equal(c, want)
     text = str(kernel.asm["amdgcn"])
     assert ("v_mfma" in text) == (name != "u8")  # bytes are signed in the instruction
+
+
+def test_fewer_registers_where_they_are_asked_for() -> None:
+    types = ["*bf16:16", "*bf16:16", "*f32:16", *["i32:16"] * 3, "i32:16", "=1", "i32:16", "=1", "i32:16", "=1"]
+    constants = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 8}
+    kernel = load("03_matmul.py").matmul_kernel.compile(types, constants, target="gfx942", maxnreg=56, num_warps=4)
+    assert kernel.metadata.registers <= 56
+    m, n, k = 64, 64, 96
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((m, k), (k, n)))
+    c = np.zeros((m, n), np.float32)
+    run_compiled(kernel, (1,), [a, b, c, m, n, k, k, n, n])
+    np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-5, atol=1e-4)
