@@ -231,6 +231,13 @@ def test_packed_halves() -> None:
     assert (halves[:, 1] == HALF[1] * HALF[2]).all()
 
 
+def test_packed_multiply_and_add_in_place() -> None:
+    got = execute("v_mov_b32_e32 v100, v2\n v_pk_fmac_f16 v100, v1, v1", {1: H1, 2: H2})[0]
+    halves = got[:, None].view(np.float16)
+    for k in (0, 1):
+        assert (halves[:, k] == (HALF[k].astype(np.float64) ** 2 + HALF[2 + k]).astype(np.float16)).all()
+
+
 def test_packed_floats() -> None:
     pair = np.stack([bits(X), bits(Y)])
     got = execute(

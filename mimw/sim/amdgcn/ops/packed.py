@@ -100,6 +100,18 @@ for _name, _kind, _fn in (
     _packed16(f"v_pk_{_name}", _kind, 3, _fn)
 
 
+@executes("v_pk_fmac_f16")
+def _pk_fmac(d: Operands) -> Step:
+    """Both halves of the result are the third source, too."""
+    put, a, b, c = d.dst(0, "b32"), d.src(1, "b32", 0), d.src(2, "b32", 1), d.src(0, "b32", 3)
+
+    def run(x: Ctx) -> None:
+        p, q, r = (np.ascontiguousarray(x.full(g(x)))[..., None].view(np.float16) for g in (a, b, c))
+        put(x, np.ascontiguousarray(fma16(p, q, r)).view(_U32)[..., 0])
+
+    return run
+
+
 def _word(d: Operands, k: int, pick: str) -> Getter:
     """Source k of a packed f32 instruction: the register of the pair that op_sel or op_sel_hi names, as bits."""
     op, high = d.op(k + 1), d.inst.bits(pick, k + 1, int(pick == "op_sel_hi"))[k]
