@@ -7,7 +7,8 @@ and the carried values in it, run `distance` trips early, guarded by the trip's 
 With wgmma one product stays in flight over the back edge, so that the tensor core works while the next copies are started; a slot is then free one
 trip later and the distance is num_stages - 2, else num_stages - 1.
 
-Where copies go through registers (CDNA) there are two slots, and the loads of the next trip stand in front of the product, its stores behind.
+Where copies go through registers (CDNA) there are two slots, and the loads of the next trip stand in front of the product, its stores behind; one
+slot, and a barrier more, where two would take more than half of shared memory.
 
 Order in a trip: wait for the own copy; (barrier, by sync_insertion); start the copy ahead; multiply. A loop that cannot be pipelined gets a remark that
 says why; `inspect` shows it.
@@ -21,7 +22,7 @@ from mimw.ir.ops.arith import CastOp, ConstantOp
 from mimw.ir.ops.async_copy import AsyncLoadOp, CommitGroupOp, WaitGroupOp
 from mimw.ir.ops.barrier import CtaSyncOp, FenceAsyncSharedOp
 from mimw.ir.ops.control import ForOp, IfOp, InlinedOp, WhileOp, YieldOp
-from mimw.ir.ops.memory import LoadOp, LocalAllocOp, LocalViewOp
+from mimw.ir.ops.memory import LoadOp, LocalAllocOp, LocalStoreOp, LocalViewOp
 from mimw.ir.ops.mma import AsInflightOp, AsyncDotOp, AsyncDotWaitOp, DotOp
 from mimw.ir.ops.tensor import SplatOp
 from mimw.ir.rewriter import clone
@@ -50,7 +51,9 @@ def run(module: Module, target: Target) -> None:
         if not target.has("cp_async"):
             stages = 2  # copies go through registers, which hold those of one trip
         plan = _Plan(loop, stages, facts)
-        why = plan.obstacle() or ("" if target.has("cp_async") else plan.too_large(target.max_shared_bytes))
+        why = plan.obstacle()
+        if not why and not target.has("cp_async"):
+            plan.choose_slots(target.max_shared_bytes)
         if why:
             module.remark("pipeline", loop.loc, f"not pipelined: {why}")
             continue
@@ -59,7 +62,7 @@ def run(module: Module, target: Target) -> None:
         module.remark(
             "pipeline",
             loop.loc,
-            f"pipelined: {stages} slots, copies start {plan.distance} trip{'s' if plan.distance != 1 else ''} ahead"
+            f"pipelined: {plan.stages} slot{'s' if plan.stages != 1 else ''}, copies start {plan.distance} trip{'s' if plan.distance != 1 else ''} ahead"
             + (", one product stays in flight" if plan.in_flight else ""),
         )
 
@@ -77,6 +80,7 @@ class _Plan:
         self.early_args: list[int] = []
         self.refusals: list[str] = []
         self.in_flight = False
+        self.waiting: list[tuple[Value, Value]] = []
 
     # What can be done
 
@@ -101,10 +105,11 @@ class _Plan:
             self.in_flight, self.distance = False, self.stages - 1
         return ""
 
-    def too_large(self, most: int) -> str:
-        """Why the rings do not fit into shared memory of `most` bytes; empty when they do."""
-        needed = self.stages * sum(_bytes(alloc) for _, alloc in self.copies)
-        return f"{self.stages} slots take {needed} bytes of shared memory, there are {most}" if needed > most else ""
+    def choose_slots(self, most: int) -> None:
+        """One slot where two would leave no room for a second CTA beside this one in `most` bytes of shared memory: what is loaded ahead
+        then waits in registers until all have read the slot."""
+        if 2 * self.stages * sum(_bytes(alloc) for _, alloc in self.copies) > most:
+            self.stages = 1
 
     def _consider(self, alloc: LocalAllocOp) -> None:
         """Take a load that goes straight into a buffer, when its addresses can be known ahead."""
@@ -205,6 +210,7 @@ class _Plan:
         iv = loop.lower
         for slot in range(self.distance):
             early = self._copy_ahead(b, rings, b.constant(slot, I32), iv, loop.upper, early)
+            self._store_waiting(b)
             iv = b.elementwise("arith.add", iv, loop.step)
         new = self._loop(b, rings, iv, early)
         self._after(b, new)
@@ -214,6 +220,10 @@ class _Plan:
 
     def _ring(self, b: Builder, alloc: LocalAllocOp) -> Value:
         t = alloc.type
+        if self.stages == 1:
+            value = b.insert(LocalAllocOp(None, t, loc=alloc.loc)).result
+            value.name = alloc.result.name
+            return value
         ring = MemDescType((self.stages, *t.shape), t.dtype, t.space, t.layout, (self.stages, *t.shape))
         value = b.insert(LocalAllocOp(None, ring, loc=alloc.loc)).result
         value.name = alloc.result.name or (alloc.src.name if alloc.src is not None else "")
@@ -234,17 +244,30 @@ class _Plan:
         for (load, _), ring in zip(self.copies, rings, strict=True):
             loc = b.loc
             b.loc = load.loc
-            dst = b.insert(LocalViewOp(ring, slot, loc=b.loc)).result
             ptr = mapping.get(load.ptr, load.ptr)
             mask = self._mask(b, exists, None if load.mask is None else mapping.get(load.mask, load.mask), ptr.type)
-            b.insert(AsyncLoadOp(ptr, dst, mask, None, load.cache, load.eviction, loc=b.loc))
+            if self.stages == 1:
+                tile = b.insert(
+                    LoadOp(ptr, mask, None, load.cache, load.eviction, loc=b.loc, result_types=[load.result.type])
+                ).result
+                self.waiting.append((ring, tile))
+            else:
+                dst = b.insert(LocalViewOp(ring, slot, loc=b.loc)).result
+                b.insert(AsyncLoadOp(ptr, dst, mask, None, load.cache, load.eviction, loc=b.loc))
             b.loc = loc
-        b.insert(CommitGroupOp(loc=b.loc))
+        if self.stages > 1:
+            b.insert(CommitGroupOp(loc=b.loc))
         terminator = self.block.terminator
         assert terminator is not None
         return {
             self.block.args[i + 1]: mapping.get(terminator.operands[i], terminator.operands[i]) for i in self.early_args
         }
+
+    def _store_waiting(self, b: Builder) -> None:
+        """Put what was loaded ahead into the one slot."""
+        for ring, tile in self.waiting:
+            b.insert(LocalStoreOp(ring, tile, loc=b.loc))
+        self.waiting = []
 
     def _inside(self) -> str:
         step = self.loop.step.defining_op
@@ -267,8 +290,8 @@ class _Plan:
             self.acc = dot.acc.index - 1
             inits[self.acc] = b.insert(AsInflightOp(inits[self.acc], loc=dot.loc)).result
         early_keys = list(early)
-        zero, ahead = b.constant(0, I32), b.constant(self.distance % self.stages, I32)
-        inits += [early[k] for k in early_keys] + [iv_ahead, zero, ahead]
+        slots = [b.constant(0, I32), b.constant(self.distance % self.stages, I32)] if self.stages > 1 else []
+        inits += [early[k] for k in early_keys] + [iv_ahead, *slots]
         body = Block([loop.lower.type, *[v.type for v in inits]])
         for arg, old in zip(body.args, self.block.args, strict=False):
             arg.name = old.name
@@ -284,9 +307,12 @@ class _Plan:
         b = Builder(body, loop.loc)
         mapping = dict(zip(self.block.args, body.args, strict=False))
         early = {k: body.args[1 + count + i] for i, k in enumerate(early_keys)}
-        iv_ahead, read_slot, write_slot = body.args[-3:]
-        read_slot.name, write_slot.name = "slot", "slot_ahead"
-        b.insert(WaitGroupOp(self.distance - 1, loc=loop.loc))
+        if self.stages > 1:
+            iv_ahead, read_slot, write_slot = body.args[-3:]
+            read_slot.name, write_slot.name = "slot", "slot_ahead"
+            b.insert(WaitGroupOp(self.distance - 1, loc=loop.loc))
+        else:
+            iv_ahead = read_slot = write_slot = body.args[-1]
         early = self._copy_ahead(b, rings, write_slot, iv_ahead, loop.upper, early)
         buffers = {alloc: ring for (_, alloc), ring in zip(self.copies, rings, strict=True)}
         loads = {load for load, _ in self.copies}
@@ -295,7 +321,10 @@ class _Plan:
             if op in loads or op is terminator or isinstance(op, (FenceAsyncSharedOp, CtaSyncOp)):
                 continue
             if isinstance(op, LocalAllocOp) and op in buffers:
-                mapping[op.result] = b.insert(LocalViewOp(buffers[op], read_slot, loc=op.loc)).result
+                ring = buffers[op]
+                mapping[op.result] = (
+                    ring if self.stages == 1 else b.insert(LocalViewOp(ring, read_slot, loc=op.loc)).result
+                )
                 continue
             clone = b.insert(_clone(op, mapping, self._types(op, mapping)))
             if self.in_flight and isinstance(op, AsyncDotWaitOp):
@@ -304,9 +333,12 @@ class _Plan:
                 mapping[old] = new
         assert terminator is not None
         b.loc = loop.loc
+        self._store_waiting(b)
         ahead = b.elementwise("arith.add", iv_ahead, loop.step)
         values = [mapping.get(v, v) for v in terminator.operands] + [early[k] for k in early_keys]
-        values += [ahead, self._next_slot(b, read_slot), self._next_slot(b, write_slot)]
+        values.append(ahead)
+        if self.stages > 1:
+            values += [self._next_slot(b, read_slot), self._next_slot(b, write_slot)]
         b.insert(YieldOp(values, loc=terminator.loc))
 
     def _types(self, op: OpBase, mapping: dict[Value, Value]) -> list[Type] | None:
@@ -322,7 +354,8 @@ class _Plan:
     def _after(self, b: Builder, new: ForOp) -> None:
         """Nothing may be in flight after the loop: its buffers' bytes may be used for something else."""
         self.results = list(new.outs[: len(self.loop.inits)])
-        b.insert(WaitGroupOp(0, loc=self.loop.loc))
+        if self.stages > 1:
+            b.insert(WaitGroupOp(0, loc=self.loop.loc))
         if self.in_flight:
             self.results[self.acc] = b.insert(AsyncDotWaitOp([self.results[self.acc]], 0, loc=self.loop.loc)).outs[0]
 
