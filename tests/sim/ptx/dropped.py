@@ -64,7 +64,8 @@ class Case:
     def without_effect(self, i: int, others: list[int], seeds: int) -> str:
         """Why nothing hangs on the sync of line `i`, empty when something does; `others`: syncs that can be left out, too."""
         before, after, barrier = self._before(i), self._after(i), "bar" in self.lines[i]
-        if barrier and before <= {"wgmma.wait_group.sync.aligned 0;", ""}:
+        data = {line for line in before if not re.match(r"@%leader_\d+ mbarrier\.arrive", line)}
+        if barrier and data and data <= {"wgmma.wait_group.sync.aligned 0;", ""}:
             return "the warp group has waited for its products: all four warps have issued them, hence passed every wait before"
         if "bar.warp.sync" in self.lines[i] and all("mbarrier.try_wait" in line for line in before):
             return "a warp leaves its waits together"
