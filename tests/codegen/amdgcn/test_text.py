@@ -8,7 +8,9 @@ import mimw
 import mimw.language as ml
 from mimw.codegen.amdgcn.parser import ParseError, parse_module
 from mimw.codegen.amdgcn.printer import print_module
+from mimw.tools.main import main
 from tests.mir import cases
+from tests.test_examples import EXAMPLES
 
 
 @mimw.kernel
@@ -61,3 +63,24 @@ def test_text_carries_source_lines_and_names() -> None:
 def test_other_text_is_refused(text: str, message: str) -> None:
     with pytest.raises(ParseError, match=message):
         parse_module(text)
+
+
+_INSPECT = [
+    "inspect",
+    "examples/01_vector_add.py:add",
+    "--signature",
+    "*f32:16,*f32:16,*f32:16,i32:16,1024",
+    "--color",
+    "never",
+]
+
+
+def test_inspect_shows_the_text_of_an_amd_target(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(EXAMPLES.parent)
+    assert main([*_INSPECT, "--target", "gfx950"]) == 0
+    shown = capsys.readouterr().out
+    assert '.amdgcn_target "amdgcn-amd-amdhsa--gfx950"' in shown and "global_load_dwordx4" in shown
+    assert main([*_INSPECT, "--target", "gfx950", "--stage", "ptx"]) != 0
+    assert "has no stage ptx" in capsys.readouterr().err
