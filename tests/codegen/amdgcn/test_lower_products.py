@@ -40,7 +40,9 @@ def test_a_loop_on_gfx942_reads_wide_and_turns_on_the_way_in() -> None:
     counts = loop_of(compiled("bf16", "bf16", (128, 128, 64), "gfx942"))
     assert counts["v_mfma_f32_32x32x8_bf16"] == 32
     assert counts["ds_read_b128"] == 16 and counts["ds_write_b64"] == 8 and counts["ds_write_b128"] == 4
-    assert counts["global_load_dwordx4"] == 8 and counts["s_barrier"] == 2  # one slot: two would take all of shared memory
+    assert (
+        counts["global_load_dwordx4"] == 8 and counts["s_barrier"] == 2
+    )  # one slot: two would take all of shared memory
     assert not any(name.startswith(("ds_read_u", "ds_write_b16")) for name in counts)
 
 
