@@ -1,12 +1,11 @@
 """The passes between frontend and codegen, in order, one line each saying why it stands there.
 
-A pass is a module (or object) with `NAME` and `run(module, target)`. The verifier can run after each one (MIMW_VERIFY=each): a pass that leaves
-bad IR is then found at once and by name.
+A pass is a module (or object) with `NAME` and `run(module, target)`. The verifier runs after each one: a pass that leaves bad IR is found
+at once and by name.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Protocol
 
 from mimw.diagnostics import InternalError
@@ -81,17 +80,11 @@ PROTOCOL: tuple[Pass, ...] = PASSES[: PASSES.index(check_protocol) + 1]
 """As far as the checks of how tasks talk to each other."""
 
 
-def run(module: Module, target: Target, *, verify_each: bool | None = None, passes: tuple[Pass, ...] = PASSES) -> None:
-    """Run all passes; with `passes` those (`SIMULATED` is what the tile simulator's input gets).
-
-    `verify_each`: after each pass, or only after the last one, which takes a fifth off a compile; None: as MIMW_VERIFY says, which is "each"
-    in all tests.
-    """
-    if verify_each is None:
-        verify_each = os.environ.get("MIMW_VERIFY") == "each"
+def run(module: Module, target: Target, *, verify_each: bool = True, passes: tuple[Pass, ...] = PASSES) -> None:
+    """Run all passes; with `passes` those (`SIMULATED` is what the tile simulator's input gets)."""
     for each in passes:
         each.run(module, target)
-        if verify_each or each is passes[-1]:
+        if verify_each:
             try:
                 verify(module)
             except InternalError as e:
