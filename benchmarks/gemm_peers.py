@@ -10,6 +10,7 @@ Two forms of the kernel, both with TMA descriptors:
 - flat: loads and products in one software pipeline over all tiles (`flatten`), 4 or 8 warps that all do everything;
 - specialised: `warp_specialize`, one producer and two consumer warp groups. Triton 3.6 does this on Hopper for 4 warps only, can then neither take a
   host's descriptor for the result (it halves the rows it stores) nor split the epilogue; so the kernel makes that descriptor, or stores by pointers.
+Neither divides K among programs: on the skinny shapes, where mimw does, Triton has small tiles instead.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ def compile_all() -> None:
             )
 
 
-def arguments(torch: Any, v: Variant, a: Any, b: Any, out: Any) -> tuple[Any, ...]:
+def arguments(v: Variant, a: Any, b: Any, out: Any) -> tuple[Any, ...]:
     """The kernel's operands: descriptors that the host makes, then M, N, K."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -194,12 +195,11 @@ def launcher(torch: Any, v: Variant, a: Any, b: Any, out: Any) -> tuple[Callable
     """(compile, run) of one variant on one set of operands."""
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     programs = min(sms, math.ceil(a.shape[0] / v.BM) * math.ceil(b.shape[1] / v.BN))
-    given = arguments(torch, v, a, b, out)
+    given = arguments(v, a, b, out)
     options = {**constants(v, a.element_size(), b.stride(0) == 1, sms), "num_warps": v.warps, "num_stages": v.stages}
     kernel = KERNELS[v.form]
-    return (lambda: kernel.warmup(*given, grid=(programs,), **options)), (
-        lambda: kernel[(programs,)](*given, **options)
-    )
+    grid = (programs,)
+    return (lambda: kernel.warmup(*given, grid=grid, **options)), (lambda: kernel[grid](*given, **options))
 
 
 def finishes(torch: Any, run: Callable[[], Any], name: str) -> None:
