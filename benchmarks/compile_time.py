@@ -1,4 +1,4 @@
-"""Compile time by stage: matmul 128x128x64 bf16 for sm_90a, source to PTX, fresh function object, verifier on, warm process.
+"""Compile time by stage: matmul 128x128x64 bf16 for sm_90a, source to PTX, fresh function object, warm process.
 
 Bar: 150 ms from source to PTX (ptxas not counted), median of 15.
 """

@@ -26,6 +26,7 @@ settings.register_profile(
     max_examples=50,
 )
 settings.register_profile("fuzz", derandomize=False, deadline=None, max_examples=2000)
+os.environ.setdefault("MIMW_VERIFY", "each")
 settings.load_profile(os.environ.get("MIMW_HYPOTHESIS", "ci"))
 
 

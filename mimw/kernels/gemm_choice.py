@@ -26,8 +26,7 @@ _EPILOGUE_EACH, _EPILOGUE_LAST = (
 )  # of a 128x256 tile: cooperative ones stand still for each, ping-pong ones for the last
 _STORE, _STORE_TORN, _STORE_NARROW = 3.152, 0.759, 0.039
 _LONE_CONSUMER = 0.08  # ping-pong with one tile: nobody fills the gaps
-_SPLIT = 3.0  # counting, and summing what lies in L2
-_PARTS_BYTES = 60e3  # that a multiprocessor sums a microsecond
+_SPLIT, _PART = 1.0, 1.1  # counting; getting and adding one part
 _LEAST_STEPS = 8  # that a part of K has
 
 # kernel, BM, BN, COLUMNS, transposed, side by side; the last: how much slower than its size says.
@@ -52,7 +51,8 @@ _TILES = (
     ("pingpong", 208, 128, 16, True, False, 0.967),
     ("pingpong", 240, 64, 48, True, False, 1.054),
 )
-_SPLIT_TILES = ((128, 128, 1.0), (128, 64, 1.3), (64, 128, 1.282), (64, 64, 1.35))
+_SPLITS = (2, 3, 4, 6, 8)
+_SPLIT_TILES = ((128, 256, 0.92), (128, 128, 1.0), (128, 64, 1.3), (64, 128, 1.282), (64, 64, 2.0))
 _CLUSTERS = ((1, 1), (2, 1), (1, 2))
 _SHARED_BYTES = 232_448 - 1_280  # for slots and store buffers
 _MOST_STAGES = 12
@@ -108,8 +108,10 @@ def candidates(p: Product, precise: bool) -> Iterator[tuple[GemmConfig, float]]:
             config = GemmConfig(kernel, BM, BN, BK, stages, 8, columns, m, n, 1, 2, transposed, side_by_side)
             yield config, tile_time(p, config, factor)
     for BM, BN, factor in _SPLIT_TILES:
-        splits = min(p.sms // (cdiv(p.M, BM) * cdiv(p.N, BN)), p.steps // _LEAST_STEPS)
-        if splits > 1:
+        if precise and BM * BN // (128 * (2 if BM > 64 else 1)) > _MOST_ACCUMULATOR:
+            continue
+        most = min(p.sms // (cdiv(p.M, BM) * cdiv(p.N, BN)), p.steps // _LEAST_STEPS)
+        for splits in (s for s in _SPLITS if s <= most):
             config = GemmConfig(
                 "split", BM, BN, BK, min(_MOST_STAGES, _SHARED_BYTES // ((BM + BN) * 128)), SPLITS=splits
             )
@@ -170,8 +172,9 @@ def _load_time(p: Product, c: GemmConfig) -> float:
 def split_time(p: Product, c: GemmConfig, factor: float) -> float:
     """Microseconds that the kernel whose CTAs share tiles takes."""
     steps = cdiv(p.steps, c.SPLITS)
-    alone = steps * c.BM * c.BN * 64 * factor / _RATE_ALONE
+    work = steps * c.BM * c.BN * 64 * factor
+    busy = cdiv(p.M, c.BM) * cdiv(p.N, c.BN) * c.SPLITS / p.sms
     memory = p.item_size * (p.M * p.K + p.K * p.N) / _DRAM_BYTES
-    core = (alone**3 + memory**3) ** (1 / 3)
+    core = ((work / _RATE_ALONE) ** 3 + (busy * work / _RATE_TOGETHER) ** 3 + memory**3) ** (1 / 3)
     core = (core**5 + (steps * _load_time(p, c)) ** 5) ** 0.2
-    return _LAUNCH + core + _SPLIT + c.SPLITS * c.BM * c.BN * 4 / _PARTS_BYTES
+    return _LAUNCH + core + _SPLIT + _PART * c.SPLITS

@@ -12,7 +12,6 @@ from mimw.kernels import GemmConfig, gemm, matmul, matrix_product
 from mimw.runtime import driver_api
 from tests.runtime.fake_cuda import BF16, F16, F32, FakeDriver, Tensor
 
-
 CONFIG = GemmConfig("cooperative", 128, 128, 64, 4)
 
 
