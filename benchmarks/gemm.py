@@ -178,6 +178,7 @@ def measure(
     sets = [(*pair, torch.full((m, n), math.nan, device="cuda", dtype=kind)) for pair in pairs]
     times = interleaved(candidates(torch, sets, configs), rounds, 4)
     for s in sets:
+        s[2].fill_(math.nan)
         matmul(*s, config=next(reversed(configs.values())))
         check(torch, *s)
     return times

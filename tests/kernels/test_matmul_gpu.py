@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import random
 from typing import Any
 
 import pytest
 
 from mimw.kernels import GemmConfig, matmul
+from mimw.kernels.gemm_choice import Product, candidates
 
 pytestmark = pytest.mark.gpu
 
@@ -78,6 +80,49 @@ def test_split(splits: int, rows: int):
     for m, n, k in ((64, 128, 64), (100, 200, 1000), (500, 512, 8192)):
         for majors in itertools.product((False, True), repeat=2):
             check(matrix(m, k, torch.bfloat16, majors[0]), matrix(k, n, torch.bfloat16, majors[1]), config=config)
+
+
+@pytest.mark.parametrize("majors", list(itertools.product((False, True), repeat=2)))
+def test_all_configurations(majors: tuple[bool, bool]):
+    """Whatever `choose` may choose, with more tiles than a wave, and edges everywhere."""
+    import torch
+
+    m, n, k = 4000, 2072, 456
+    a, b = matrix(m, k, torch.bfloat16, majors[0]), matrix(k, n, torch.bfloat16, majors[1])
+    for shape in ((m, n, k), (256, 256, 8192)):
+        for config, _ in candidates(Product(*shape, 2, 132, *majors), False):
+            check(a, b, config=config)
+            check(a, b, config=config, out_dtype=torch.float32)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_products(seed: int):
+    """Random extents, majors, types and epilogues, as they are chosen."""
+    import torch
+
+    rng = random.Random(seed)
+    m, n, k = (8 * round(2 ** rng.uniform(0, 9.5)) for _ in range(3))
+    dtype = rng.choice((torch.bfloat16, torch.float16, torch.float8_e4m3fn))
+    a, b = matrix(m, k, dtype, rng.random() < 0.5), matrix(k, n, dtype, rng.random() < 0.5)
+    bias = torch.randn(n, device="cuda") if rng.random() < 0.5 else None
+    options = {"fast_accumulation": rng.random() < 0.5} if dtype is torch.float8_e4m3fn else {}
+    check(a, b, rng.choice((1.0, 0.5)), bias, **options)
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize("shape", [(520, 4096, 264), (3000, 1304, 72), (256, 256, 8192)])
+def test_residual_and_a_scale_of_the_device(shape: tuple[int, int, int], by_columns: bool):
+    import torch
+
+    m, n, k = shape
+    a, b = matrix(m, k, torch.bfloat16), matrix(k, n, torch.bfloat16, True)
+    scale, residual = torch.full((1,), 0.25, device="cuda"), matrix(m, n, torch.bfloat16, by_columns)
+    out = matrix(m, n, torch.bfloat16, by_columns)
+    got = matmul(a, b, out.fill_(float("nan")), scale=scale, residual=residual, activation="relu")
+    want = torch.relu(0.25 * (a.double() @ b.double())) + residual.double()
+    reach = a.double().abs() @ b.double().abs() + residual.double().abs()
+    bound = (k + 4) * 2.0**-22 * reach + torch.finfo(got.dtype).eps * want.abs() + 1e-6
+    assert ((got.double() - want).abs() <= bound).all()
 
 
 @pytest.mark.parametrize("shape", [(512, 512, 4096), (2048, 2048, 512), (300, 72, 136)])
