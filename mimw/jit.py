@@ -178,9 +178,9 @@ class Kernel(KernelFunction):
         """Compile without a device.
 
         `signature` gives each run-time parameter its type: ``"*bf16"`` (pointer; ``"*bf16:16"`` promises 16-byte alignment),
-        ``"i32"``, ``"i32:16"`` (a multiple of 16), ``"f32"``, ...; ``"=1"`` or any other Python value makes it a constant. A
-        dictionary by name, or a sequence in order. `constants` gives the constexprs. Unknown names, types and targets raise
-        `LaunchError`.
+        ``"i32"``, ``"i32:16"`` (a multiple of 16), ``"f32"``, ...; an array or a descriptor stands for its type; ``"=1"`` or any
+        other Python value makes it a constant. A dictionary by name, or a sequence in order. `constants` gives the constexprs.
+        Unknown names, types and targets raise `LaunchError`.
         """
         spec = parse_signature(self, signature, constants or {})
         try:

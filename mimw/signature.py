@@ -210,6 +210,10 @@ def _parse_type(kernel: Parameters, name: str, text: Any) -> Arg | Const:
         return Arg(text, 1)
     if isinstance(text, TensorDescriptor):
         return Arg(TensorDescType(text.block_shape, DTYPES[text.dtype]))
+    if hasattr(text, "__array_interface__") or hasattr(text, "data_ptr"):  # an example; NumPy's scalars are ones too
+        info = kernel.describe(kernel.parameter_names.index(name), text)
+        if isinstance(info, ArrayInfo):
+            return Arg(PointerType(DTYPES[info.dtype]), POINTER_DIVISOR if info.ptr % POINTER_DIVISOR == 0 else 1)
     if not isinstance(text, str):
         return Const(text)
     if text.startswith(_DESCRIPTOR_HEADS):

@@ -288,3 +288,35 @@ def test_importing_mimw_loads_nothing_heavy() -> None:
 def test_the_other_name_of_the_decorator_is_told() -> None:
     with pytest.raises(AttributeError, match=r"module 'mimw' has no attribute 'jit'; write mimw.kernel"):
         mimw.__getattr__("jit")
+
+
+WIDTH = np.int64(3)
+
+
+@mimw.kernel
+def _clipped(rows: ml.constexpr, below: ml.constexpr, LIMIT: ml.constexpr):
+    return ml.where(rows < below, rows, LIMIT)
+
+
+@mimw.kernel
+def clip(out, below, N: ml.constexpr, LIMITS: ml.constexpr, FACTOR: ml.constexpr = WIDTH):
+    rows = ml.arange(0, N)
+    for _ in ml.range(0, 1, flatten=True, disable_licm=True):
+        ml.store(out + rows, _clipped(rows, below, LIMITS[1]) * FACTOR + WIDTH)
+
+
+@pytest.mark.parametrize("size", [8, np.int32(8), np.uint8(8)])
+def test_numbers_of_numpy_are_constants_and_a_called_kernels_constants_may_be_run_time_values(size: Any) -> None:
+    out = np.zeros(8, np.int32)
+    clip[(1,)](out, 5, size, (0, np.int64(7)))
+    np.testing.assert_array_equal(out, [3 * (i if i < 5 else 7) + 3 for i in range(8)])
+
+
+def test_an_array_in_a_signature_stands_for_its_type() -> None:
+    x = np.zeros(65, np.float16)
+    (at,) = (i for i in range(8) if x[i:].ctypes.data % 16 == 2)
+    by_array = scale.compile([x[at:], x[at + 7 :], "i32", "f32"], assembled=False)
+    by_text = scale.compile(["*f16", "*f16:16", "i32", "f32"], assembled=False)
+    assert by_array.asm["ptx"] == by_text.asm["ptx"]
+    with pytest.raises(mimw.LaunchError, match="kernels know no dtype complex64"):
+        scale.compile([x.astype(np.complex64), x, "i32", "f32"], assembled=False)

@@ -12,7 +12,7 @@ from typing import Any
 
 from mimw.diagnostics import Loc
 from mimw.frontend import regions, scope
-from mimw.frontend.expressions import BoundKernel, is_constant, iterable
+from mimw.frontend.expressions import BoundKernel, iterable
 from mimw.frontend.python_calls import BUILTINS, call_python, construct
 from mimw.frontend.scope import Frame
 from mimw.frontend.source import KernelFunction, source_of
@@ -181,7 +181,11 @@ def _never(t: Tracer, fn: Callable[..., Any]) -> Any:
 
 
 def bind(t: Tracer, fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> dict[str, Any]:
-    """Arguments to parameters of a kernel."""
+    """Arguments to parameters of a kernel.
+
+    As in Triton, whose attention tutorial relies on it, an `ml.constexpr` parameter of a kernel that is called takes a run-time
+    value too; where the body needs a constant, that place is refused.
+    """
     fault = _signature_fault(fn, args, kwargs)
     if fault:
         t.error("bad-call", f"{fn.__name__}: {fault}", node)
@@ -203,8 +207,6 @@ def bind(t: Tracer, fn: Callable[..., Any], args: list[Any], kwargs: dict[str, A
         v = names[p]
         if isinstance(v, constexpr):
             names[p] = v.value
-        if is_constexpr_annotation(fn.__annotations__.get(p)) and not is_constant(names[p]):
-            t.error("constexpr-needed", f"{fn.__name__}: {p} is an ml.constexpr, given {explain(names[p])}", node)
     return names
 
 

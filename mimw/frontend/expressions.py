@@ -89,7 +89,7 @@ def _similar(t: Tracer, name: str) -> str | None:
 
 def captured(t: Tracer, value: Any, name: str, node: ast.AST) -> Any:
     """A global or closure variable: constants, functions, modules and types only."""
-    value = unwrap(value)
+    value = constexpr(value).value
     if allowed_capture(value):
         return value
     hint = "pass it as an argument; constants are numbers, strings, dtypes, and tuples of them"

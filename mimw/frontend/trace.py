@@ -50,7 +50,7 @@ class Const:
     __slots__ = ("value",)
 
     def __init__(self, value: Any) -> None:
-        self.value: Any = value.value if isinstance(value, constexpr) else value
+        self.value: Any = constexpr(value).value
 
     def __repr__(self) -> str:
         return f"Const({self.value!r})"
@@ -133,8 +133,7 @@ def _parameters(
         elif isinstance(spec, Const):
             constants[name] = spec.value
         elif name in defaults:
-            value = defaults[name]
-            constants[name] = value.value if isinstance(value, constexpr) else value
+            constants[name] = constexpr(defaults[name]).value
         else:
             raise CompilationError(
                 "bad-signature",

@@ -37,8 +37,8 @@ class range:
     """``for i in ml.range(start, stop, step)``: a loop that runs on the device, as ``range`` does.
 
     `num_stages` asks for software pipelining of this loop (None: the kernel's), `loop_unroll_factor` for unrolling.
-    `disallow_acc_multi_buffer`, `flatten`, `warp_specialize`, `disable_licm` are accepted for Triton's sake: False
-    changes nothing, True is not there yet.
+    `flatten`, `disallow_acc_multi_buffer` and `disable_licm` are accepted for Triton's sake and change nothing;
+    ``warp_specialize=True`` is not there yet.
     """
 
     __slots__ = ("num_stages", "start", "step", "stop", "unroll")
@@ -66,9 +66,8 @@ class range:
         self.unroll = 1 if loop_unroll_factor is None else const_int(loop_unroll_factor, "range: loop_unroll_factor")
         if self.num_stages < 0 or self.unroll < 1:
             fail("bad-argument", "range: num_stages and loop_unroll_factor are positive")
-        for name, on in (("flatten", flatten), ("warp_specialize", warp_specialize)):
-            if unwrap(on):
-                fail("not-yet", f"range: {name}=True is not there yet")
+        if unwrap(warp_specialize):
+            fail("not-yet", "range: warp_specialize=True is not there yet", "write the tasks: docs/mimw.md")
 
 
 class static_range:

@@ -73,13 +73,27 @@ else:
     _Anything = object
 
 
+def host_number(value: Any) -> Any:
+    """NumPy's scalars (on their own or in tuples) as the Python numbers that constants are; anything else as it is."""
+    kind: type[Any] = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is tuple:
+        return tuple(map(host_number, value))
+    scalar = any(base.__module__ == "numpy" and base.__name__ == "generic" for base in kind.__mro__)
+    return value.item() if scalar else value
+
+
+_PLAIN = (int, float, bool, str, type(None))
+
+
 class constexpr(_Anything):
     """A compile-time constant: as an annotation of a parameter, or around a global value (``N = ml.constexpr(4)``)."""
 
     __slots__ = ("value",)
 
     def __init__(self, value: Any) -> None:
-        self.value: Any = value.value if isinstance(value, constexpr) else value
+        self.value: Any = value.value if isinstance(value, constexpr) else host_number(value)
 
     def __class_getitem__(cls, item: Any) -> type[constexpr]:
         return cls

@@ -325,11 +325,6 @@ def runtime_size(x, n):
 
 
 @wrong(x=P32, n=INT)
-def runtime_constexpr(x, n):
-    ml.store(x, needs_two(1.0, n))  # ! constexpr-needed @ needs_two | needs_two: b is an ml.constexpr, given an i32
-
-
-@wrong(x=P32, n=INT)
 def static_assert_runtime(x, n):
     ml.static_assert(n > 0)  # ! constexpr-needed @ ml.static_assert | static_assert needs a constant
 
@@ -635,6 +630,20 @@ def test_enough_kernels_and_codes() -> None:
 
 def test_every_code_is_listed() -> None:
     assert {e[2] for fn, _ in MARKED if (e := expectation(fn))} <= set(ERROR_CODES)
+
+
+def test_a_run_time_value_for_a_callees_constant_is_refused_where_it_must_be_one() -> None:
+    @kernel
+    def filled(size: ml.constexpr):
+        return ml.zeros((size,), ml.float32)
+
+    def outer(x, n):
+        ml.store(x, ml.sum(filled(n)))
+
+    with pytest.raises(CompilationError) as caught:
+        build(outer, x=P32, n=INT)
+    assert caught.value.code == "constexpr-needed"
+    assert "called from here" in str(caught.value)
 
 
 def test_an_error_in_a_callee_names_the_call() -> None:
