@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, Union
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, Union, cast
 
 from mimw.ir.core import Value
 from mimw.ir.types import (
@@ -75,7 +75,7 @@ else:
 
 def host_number(value: Any) -> Any:
     """NumPy's scalars (on their own or in tuples) as the Python numbers that constants are; anything else as it is."""
-    kind: type[Any] = type(value)
+    kind = cast("type[Any]", type(value))
     if kind in _PLAIN:
         return value
     if kind is tuple:
