@@ -190,7 +190,7 @@ def compile_module(
         raise
     except Exception as error:
         raise InternalError(f"{type(error).__name__}: {error}", fn.loc, _dump(module)) from error
-    params, descriptors = kernel_params(module)
+    params, descriptors = kernel_params(module, boxes=target.has("tma"))
     remarks = [{"kind": kind, "line": loc.line, "text": text} for kind, loc, text in module.remarks]
     meta = KernelMetadata(
         fn.name,
@@ -250,8 +250,9 @@ def entry_name(name: str) -> str:
     return "mimw_" + "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
 
 
-def kernel_params(module: Module) -> tuple[list[Param], list[dict[str, Any]]]:
-    """The calling convention's parameters of a kernel after all passes, and the records of those that are tensor maps."""
+def kernel_params(module: Module, boxes: bool = True) -> tuple[list[Param], list[dict[str, Any]]]:
+    """The calling convention's parameters of a kernel after all passes, and the records of those that are tensor maps. Without
+    `boxes`, the target has no engine that would cut blocks: descriptors are records (`TensorDescriptor`)."""
     function = module.function
     params: list[Param] = []
     descriptors: list[dict[str, Any]] = []
@@ -262,7 +263,7 @@ def kernel_params(module: Module) -> tuple[list[Param], list[dict[str, Any]]]:
             params.append(Param(a.name, a.type.name, 0, divisor=a.divisor))
         elif isinstance(value.type, TensorDescType):
             params.append(Param(a.name, TENSOR_MAP, 0, dtype=value.type.dtype.name))
-            descriptors.append(_descriptor(a.name, value.type, a.loc or function.loc))
+            descriptors.append(_descriptor(a.name, value.type, a.loc or function.loc, boxes))
         else:
             raise InternalError(f"argument {a.name} has type {a.type}", a.loc)
     if "hang" in function.options:
@@ -271,8 +272,10 @@ def kernel_params(module: Module) -> tuple[list[Param], list[dict[str, Any]]]:
     return params, descriptors
 
 
-def _descriptor(name: str, t: TensorDescType, loc: Loc) -> dict[str, Any]:
+def _descriptor(name: str, t: TensorDescType, loc: Loc, boxes: bool) -> dict[str, Any]:
     """How the code cuts the blocks of one descriptor argument."""
+    if not boxes:
+        return descriptor_record(name, t.dtype.name, t.block_shape, (), 0)
     try:
         plan = box_plan(t.layout, t.block_shape, t.dtype.itemsize)
     except ValueError as error:

@@ -23,7 +23,7 @@ from mimw.codegen.lane import (
 )
 from mimw.codegen.machine import Block, Imm, Reg
 from mimw.diagnostics import UNKNOWN, Loc
-from mimw.ir.types import I1, DType, Element
+from mimw.ir.types import I1, U64, DType, Element
 from mimw.target import Target
 
 _Key = tuple[object, ...]
@@ -253,6 +253,11 @@ class LaneBuilder(ABC):
         if a.key() == b.key():
             return a
         return self.emit_select(cond, a, b)
+
+    def descriptor_words(self, rank: int) -> list[Element]:
+        """The types of the lanes that a tensor descriptor is: its address, where it lies in memory."""
+        del rank
+        return [U64]
 
     def close_block(self) -> None:  # noqa: B027  (most targets put nothing off)
         """The current block is about to end: what a target has put off in it must be done now."""

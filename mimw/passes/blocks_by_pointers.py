@@ -27,6 +27,8 @@ def run(module: Module, target: Target) -> None:
         return
     for op in list(module.function.walk()):
         if isinstance(op, (BlockLoadOp, BlockStoreOp)):
+            if target.has("wave_barriers") and not isinstance(op.desc.defining_op, MakeDescriptorOp):
+                continue  # through a buffer, as with TMA
             _rewrite(op, _maker(op, target))
     for op in list(module.function.walk()):
         if isinstance(op, MakeDescriptorOp) and not op.result.users:

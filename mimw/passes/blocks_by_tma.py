@@ -25,7 +25,7 @@ NAME = "blocks-by-tma"
 
 def run(module: Module, target: Target) -> None:
     """Rewrite every load and store of a block."""
-    if not target.has("tma"):
+    if not target.has("tma") and not target.has("wave_barriers"):
         return
     for block in list(walk_blocks(module.function.block)):
         for group in _groups(block):

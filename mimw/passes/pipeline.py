@@ -22,6 +22,7 @@ from mimw.passes import (
     limits,
     memdesc_layout,
     pipelining,
+    products_by_waves,
     shapes_through_memory,
     shared_allocation,
     stage_dot,
@@ -57,6 +58,7 @@ PASSES: tuple[Pass, ...] = (
     fusion,  # before anything looks at rounding: every engine then rounds alike
     task_partition,  # after the last pass that merges equal ops: tasks compute their own scalars from here on
     check_protocol,  # needs the ids and scalars of the tasks, and barrier ops that nothing has touched yet
+    products_by_waves,  # after the checks of how products are waited for; before the passes that look at buffers
     blocks_by_tma,  # after the checks, which look at the user's barriers; before the passes that look at buffers
     shapes_through_memory,  # reshapes that are no renaming become buffers before layouts are chosen
     stage_dot,  # products become explicit buffers and instructions, which layouts and pipelining need to see

@@ -17,6 +17,9 @@ thread arrives on barriers and issues copies for its whole task, so before it do
 
 What only the elected thread knows to be over (bulk stores that it waited for), or the warp group by itself (its products), binds writes of other
 threads, not the elected thread.
+
+On targets with `wave_barriers` nobody is elected: every wave arrives for itself, after its own accesses, and takes its part in copies. A copy then
+reads shared memory as any op does; what it writes is only touched by who has waited for its barrier.
 """
 
 from __future__ import annotations
@@ -107,7 +110,7 @@ class _State:
 
 def run(module: Module, target: Target) -> None:
     """Insert what is missing."""
-    _Walker(module.function).function()
+    _Walker(module.function, not target.has("wave_barriers")).function()
 
 
 def _hits(spans: set[Span], others: list[Span]) -> bool:
@@ -115,8 +118,9 @@ def _hits(spans: set[Span], others: list[Span]) -> bool:
 
 
 class _Walker:
-    def __init__(self, fn: Function) -> None:
+    def __init__(self, fn: Function, elects: bool) -> None:
         self.fn = fn
+        self.elects = elects
         self.tasks = TaskMap(fn)
         self.warps = fn.num_warps
         self.places = Places(fn)
@@ -181,7 +185,7 @@ class _Walker:
         """Whether an elected thread arrives somewhere in a loop."""
         found = self.arriving.get(loop)
         if found is None:
-            found = self.arriving[loop] = any(is_elected_arrive(op) for op in loop.walk())
+            found = self.arriving[loop] = self.elects and any(is_elected_arrive(op) for op in loop.walk())
         return found
 
     def loop(self, op: ForOp | WhileOp, entry: _State) -> _State:
@@ -241,7 +245,7 @@ class _Walker:
         if isinstance(op, (BarrierWaitOp, BarrierParityOp)):  # nobody arrives before all have looked
             state.waited = self.warps > 1
         elif isinstance(op, (BarrierArriveOp, BarrierExpectOp)):
-            if is_elected_arrive(op) and state.dirty():
+            if self.elects and is_elected_arrive(op) and state.dirty():
                 self.sync_before(op, state)
             else:
                 self.fence_before(op, state)
@@ -271,7 +275,9 @@ class _Walker:
         touched = reads + writes
         if _hits(state.unfenced, touched) or _hits(state.writes, touched) or _hits(state.reads, writes):
             self.sync_before(op, state)
-        if isinstance(op, (TmaStoreOp, BulkStoreOp)):
+        if not self.elects:
+            state.reads.update(reads)
+        elif isinstance(op, (TmaStoreOp, BulkStoreOp)):
             state.stores.update(reads)
         return True
 

@@ -212,7 +212,7 @@ def _allot_warps(fn: Function, partition: PartitionOp, specs: list[TaskSpec], ta
     """First warps of all tasks, and their total."""
     taken: dict[int, int] = dict.fromkeys(range(fn.num_warps), 0)
     names = [s.name for s in specs]
-    steps = [1, *(_step(s, r.block) for s, r in zip(specs[1:], partition.regions[1:], strict=True))]
+    steps = [1, *(_step(s, r.block, target) for s, r in zip(specs[1:], partition.regions[1:], strict=True))]
     for i, s in enumerate(specs):
         if i and s.start_warp >= 0:
             _claim(taken, specs, i, steps[i], partition)
@@ -229,7 +229,7 @@ def _allot_warps(fn: Function, partition: PartitionOp, specs: list[TaskSpec], ta
         s.start_warp = at
         _claim(taken, specs, i, steps[i], partition)
     total = max(taken) + 1
-    if total > WARP_GROUP or target.has("setmaxnreg"):
+    if not target.has("wave_barriers") and (total > WARP_GROUP or target.has("setmaxnreg")):
         total = -(-total // WARP_GROUP) * WARP_GROUP
     if total * target.warp_size > target.max_threads:
         table = "\n".join(f"  {task_name(s.name, s.replica, names)}: {s.num_warps} warps" for s in specs)
@@ -241,8 +241,10 @@ def _allot_warps(fn: Function, partition: PartitionOp, specs: list[TaskSpec], ta
     fn.options["total_warps"] = total
 
 
-def _step(spec: TaskSpec, block: Block) -> int:
+def _step(spec: TaskSpec, block: Block, target: Target) -> int:
     """What the first warp must be a multiple of."""
+    if target.has("wave_barriers"):
+        return 1
     if spec.num_warps >= WARP_GROUP or _uses_tensor_core(block):
         return WARP_GROUP
     return spec.num_warps
@@ -275,6 +277,9 @@ def _claim(taken: dict[int, int], specs: list[TaskSpec], i: int, step: int, part
 def _allot_registers(fn: Function, partition: PartitionOp, specs: list[TaskSpec], target: Target) -> None:
     total = fn.options["total_warps"]
     asked = any(s.num_regs for s in specs)
+    if target.has("wave_barriers"):
+        _advised_registers(fn, partition, specs, target)
+        return
     if not target.has("setmaxnreg") or total % WARP_GROUP:
         if asked:
             raise CompilationError(
@@ -303,6 +308,19 @@ def _allot_registers(fn: Function, partition: PartitionOp, specs: list[TaskSpec]
     for s in specs:
         s.num_regs = values[s.start_warp // WARP_GROUP]
     fn.options["task_regs"] = tuple(s.num_regs for s in specs)
+
+
+def _advised_registers(fn: Function, partition: PartitionOp, specs: list[TaskSpec], target: Target) -> None:
+    """All waves have the same registers: what a task asks for has to be possible, and changes nothing."""
+    for spec in specs:
+        if spec.num_regs > target.thread_registers:
+            raise CompilationError(
+                "registers",
+                f"task {spec.name} asks for {spec.num_regs} registers; a thread of {target.name} has {target.thread_registers} at most",
+                partition.loc,
+            )
+        spec.num_regs = 0
+    fn.options["task_regs"] = (0,) * len(specs)
 
 
 def _needs(blocks: list[Block], num_warps: int) -> tuple[bool, int]:

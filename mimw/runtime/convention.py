@@ -144,12 +144,13 @@ def descriptor_record(
     """What code asks of one of its tensor maps, as an entry of ``extra["descriptors"]``.
 
     `block` is in elements, outermost dimension first, as the user gives it; `box` is one copy's, innermost first, as
-    the driver takes it; `swizzle` is the span in bytes, 0, 32, 64 or 128. No interleaving.
+    the driver takes it, empty where no engine copies: the 128 bytes are then what `tensor_descriptor.encode_record` makes.
+    `swizzle` is the span in bytes, 0, 32, 64 or 128. No interleaving.
     """
     return {
         "param": param,
         "elem": dtype,
-        "rank": len(box),
+        "rank": len(block),
         "block": list(block),
         "box": list(box),
         "swizzle": swizzle,

@@ -10,13 +10,14 @@ first launch that needs it and kept, by content, for the process; the descriptor
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Any, NoReturn, cast
 
 from mimw.diagnostics import InternalError, LaunchError
 from mimw.runtime import driver_api
 from mimw.runtime.arrays import ITEM_SIZE, ArrayInfo, DescriptorInfo, describe
-from mimw.runtime.convention import TENSOR_MAP, KernelMetadata
+from mimw.runtime.convention import MAP_BYTES, TENSOR_MAP, KernelMetadata
 from mimw.runtime.launch_errors import caller_loc
 
 MAX_RANK = 5
@@ -280,9 +281,25 @@ def encode_map(spec: MapSpec, address: int, shape: tuple[int, ...], strides: tup
 def _encode(spec: MapSpec, address: int, shape: tuple[int, ...], strides: tuple[int, ...], padding: str) -> bytes:
     if 0 in shape:
         _refuse(f"a kernel cannot copy from an empty tensor (shape {list(shape)})", "launch nothing for it")
+    if not spec.box:
+        return encode_record(address, shape, strides, ITEM_SIZE[spec.dtype], padding)
     size = ITEM_SIZE[spec.dtype]
     # The stride of a dimension with one element is never taken, but has to be in order.
     steps = [s * size if n > 1 else ALIGNMENT for n, s in zip(shape, strides, strict=True)]
     return driver_api.encode_tensor_map(
         _KINDS[spec.dtype], address, shape[::-1], steps[-2::-1], spec.box, _SWIZZLES[spec.swizzle], padding == "nan"
     )
+
+
+def encode_record(address: int, shape: Sequence[int], strides: Sequence[int], itemsize: int, padding: str) -> bytes:
+    """The 128 bytes of a tensor where no engine copies blocks, and the code itself takes them apart: u64 address, u32 whether the padding is
+    NaN, u32 zero, 5 i32 sizes, u32 zero, 5 u64 strides in bytes; outermost dimension first (`shape` and `strides` in elements).
+
+    `LaunchError` for a dimension of 2^31 elements or more.
+    """
+    if any(n >= 1 << 31 for n in shape):
+        _refuse(f"shape {list(shape)}: extents go to 2^31 - 1 on this device")
+    rest = [0] * (MAX_RANK - len(shape))
+    steps = [s * itemsize for s in strides]
+    packed = struct.pack("<QII5iI5Q", address, padding == "nan", 0, *shape, *rest, 0, *steps, *rest)
+    return packed.ljust(MAP_BYTES, b"\0")

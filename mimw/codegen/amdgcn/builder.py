@@ -16,7 +16,7 @@ from mimw.codegen.amdgcn.opcodes import FLOAT, SEQUENCES, is_float, is_signed, l
 from mimw.codegen.lane import CTA, LANE, WARP, Lane, Tile, bits_of, wrap_int
 from mimw.codegen.machine import Imm, Inst, Reg, Symbol
 from mimw.diagnostics import InternalError
-from mimw.ir.types import BF16, F32, I1, I32, I64, U32, DType, Element
+from mimw.ir.types import BF16, F32, I1, I32, I64, U32, U64, DType, Element, TensorDescType
 from mimw.target import Target
 
 HIDDEN_GRID = ("hidden_block_count_x", "hidden_block_count_y", "hidden_block_count_z")
@@ -24,19 +24,26 @@ HIDDEN_GRID = ("hidden_block_count_x", "hidden_block_count_y", "hidden_block_cou
 
 
 class AmdgcnBuilder(Core):
-    """Makes AMDGCN instructions at the end of `block`."""
+    """Makes AMDGCN instructions at the end of `block`.
+
+    Of the task that is being lowered: `first_warp` of its waves, `meet`, how they wait for each other (None: they are all waves of the
+    workgroup). `named_words`: where the words of named barriers lie in shared memory.
+    """
 
     branches_diverge = False
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
-        self.params: list[tuple[str, Element, int]] = []
+        self.params: list[tuple[str, Element | TensorDescType, int]] = []
         self.grid_offset = 0
         self.uses_grid = False
         self.workgroup_ids = "x"
         self.entry = self.block
         self._entries: dict[str, Lane] = {}
         self._late: list[Callable[[], None]] = []
+        self.first_warp = 0
+        self.named_words: Lane | None = None
+        self.meet: Callable[[], None] | None = None
 
     # ------------------------------------------------------------------------------------------------------ arithmetic
 
@@ -198,14 +205,17 @@ class AmdgcnBuilder(Core):
         return found
 
     def thread_id(self) -> Lane:
-        return self.entry_register("v0", "v32", I32, LANE, "tid")
+        whole = self.entry_register("v0", "v32", I32, LANE, "tid")
+        if not self.first_warp:
+            return whole
+        return Lane(I32, self.vector(self.plus(whole, -64 * self.first_warp)))
 
     def uniform_warp_id(self) -> Lane:
         def make() -> Lane:
             warp = self.valu("v_lshrrev_b32", U32, Imm(6), self.thread_id())
             return self.pure("v_readfirstlane_b32", I32, [self.vector(warp)], WARP, "s32")
 
-        return self.once(("warp",), make)
+        return self.once(("warp", self.first_warp), make)
 
     def program_id(self, axis: int) -> Lane:
         if "xyz"[axis] not in self.workgroup_ids:
@@ -218,22 +228,25 @@ class AmdgcnBuilder(Core):
         self.uses_grid = True
 
         def make() -> Lane:
-            return Lane(I32, self._load_argument("s32", self.grid_offset + 4 * axis), uniform=CTA)
+            return Lane(I32, self.load_argument("s32", self.grid_offset + 4 * axis), uniform=CTA)
 
         return self.once(("grid", axis), make)
 
-    def _load_argument(self, cls: str, offset: int) -> Reg:
+    def load_argument(self, cls: str, offset: int) -> Reg:
+        """32 or 64 bits of the kernel's arguments."""
         buffer = self.entry_register("s[0:1]", "s64", I64, CTA, "arguments")
         name = "s_load_dwordx2" if cls == "s64" else "s_load_dword"
         return self.reg_of(self.pure(name, I64, [self.reg_of(buffer), Imm(offset)], CTA, cls))
 
     def argument(self, index: int) -> Lane:
         name, dtype, offset = self.params[index]
+        if isinstance(dtype, TensorDescType):
+            raise InternalError(f"the descriptor {name} is no single value", self.loc)
         self.hint = name
         bits = bits_of(dtype) if dtype is not I1 else 8
         if bits >= 32:
-            return Lane(dtype, self._load_argument(f"s{bits}", offset), uniform=CTA)
-        word = Lane(U32, self._load_argument("s32", offset & ~3), uniform=CTA)
+            return Lane(dtype, self.load_argument(f"s{bits}", offset), uniform=CTA)
+        word = Lane(U32, self.load_argument("s32", offset & ~3), uniform=CTA)
         field = self.salu(
             "s_bfe_i32" if is_signed(dtype) else "s_bfe_u32", U32, word, Imm(bits << 16 | 8 * (offset & 3))
         )
@@ -269,7 +282,10 @@ class AmdgcnBuilder(Core):
 
     def barrier(self) -> None:
         self.finish_copies()
-        self.emit("s_barrier", [])
+        if self.meet is not None:
+            self.meet()
+        else:
+            self.emit("s_barrier", [])
 
     def put_off(self, store: Callable[[], None]) -> None:
         """The second half of a copy, to be done where the block ends or at a barrier or wait: until then its loads are under way."""
@@ -313,6 +329,10 @@ class AmdgcnBuilder(Core):
 
     def trap(self, guard: Lane | None, text: str) -> None:
         raise InternalError("AMDGCN code asserts nothing", self.loc)
+
+    def descriptor_words(self, rank: int) -> list[Element]:
+        """The fields themselves: address, whether the padding is NaN, sizes, strides in bytes but for the last."""
+        return [U64, I1, *[I32] * rank, *[U64] * (rank - 1)]
 
     def parameter(self, dtype: Element, uniform: int = LANE) -> Reg:
         return Reg(register_class(dtype, uniform > LANE and lives_in_scalars(dtype)), self.hint)

@@ -13,6 +13,8 @@ from mimw.codegen.amdgcn.builder import HIDDEN_GRID, AmdgcnBuilder
 from mimw.codegen.amdgcn.finish import finish
 from mimw.codegen.amdgcn.isa import check, resolve
 from mimw.codegen.amdgcn.lower import all_lowerings as amdgcn_lowerings
+from mimw.codegen.amdgcn.lower.descriptor import argument_fields
+from mimw.codegen.amdgcn.lower.task import Words, run_kernel
 from mimw.codegen.amdgcn.module import AmdgcnModule, KernelFacts
 from mimw.codegen.amdgcn.printer import print_module
 from mimw.codegen.amdgcn.regalloc import Budget, budget
@@ -23,7 +25,7 @@ from mimw.codegen.shared import all_lowerings as shared_lowerings
 from mimw.diagnostics import CompilationError
 from mimw.ir.core import Function as IrFunction
 from mimw.ir.core import Module
-from mimw.ir.types import I1, DType, Element, PointerType
+from mimw.ir.types import I1, DType, Element, PointerType, TensorDescType
 from mimw.target import Target
 
 __all__ = ["emit", "emit_text", "lower_function"]
@@ -39,8 +41,9 @@ def emit(module: Module, target: Target, facts: FactsLike, options: dict[str, An
     options = options or {}
     function = module.function
     machine, builder = lower_function(module, target, facts, options)
-    limits = _registers(function.num_warps, int(options.get("occupancy") or 1), int(options.get("maxnreg") or 0))
-    found = finish(machine, target, waves=function.num_warps, limits=limits)
+    waves = total_waves(function)
+    limits = _registers(waves, int(options.get("occupancy") or 1), int(options.get("maxnreg") or 0))
+    found = finish(machine, target, waves=waves, limits=limits)
     if options.get("check", True):
         for item in found.flat.body:
             if isinstance(item, Inst):
@@ -50,6 +53,11 @@ def emit(module: Module, target: Target, facts: FactsLike, options: dict[str, An
     described.scratch_bytes = found.scratch_bytes
     described.spilled_words = found.spilled_scalars
     return AmdgcnModule(target.name, found.flat, described)
+
+
+def total_waves(function: IrFunction) -> int:
+    """The waves of a workgroup, those of all tasks."""
+    return int(function.options.get("total_warps") or function.num_warps)
 
 
 def _registers(waves: int, occupancy: int, most: int) -> Budget:
@@ -70,12 +78,12 @@ def lower_function(
 ) -> tuple[Function, AmdgcnBuilder]:
     """The kernel as machine code on virtual registers, in SSA form, and the builder that knows its arguments."""
     function = module.function
-    threads = function.num_warps * target.warp_size
+    waves = total_waves(function)
+    threads = waves * target.warp_size
     if threads > target.max_threads:
+        what = f"num_warps={waves} is" if waves == function.num_warps else f"the tasks' {waves} warps are"
         raise CompilationError(
-            "launch-size",
-            f"num_warps={function.num_warps} is {threads} threads; {target.name} has {target.max_threads}",
-            function.loc,
+            "launch-size", f"{what} {threads} threads; {target.name} has {target.max_threads}", function.loc
         )
     builder = AmdgcnBuilder(target)
     builder.workgroup_ids = _axes(function)
@@ -84,8 +92,13 @@ def lower_function(
     machine = Function(str(options.get("entry") or function.name), [])
     builder.loc = function.loc
     for i, value in enumerate(function.block.args):
-        ctx.set(value, [builder.argument(i)])
-    ctx.run_block(function.block)
+        _, dtype, offset = builder.params[i]
+        builder.hint = function.arguments[i].name
+        if isinstance(dtype, TensorDescType):
+            ctx.set(value, argument_fields(builder, offset, dtype))
+        else:
+            ctx.set(value, [builder.argument(i)])
+    run_kernel(ctx)
     machine.blocks = ctx.blocks
     dead_code(machine, lambda inst: resolve(inst.opcode).removable)
     if options.get("check", True):
@@ -107,26 +120,30 @@ def _place_arguments(function: IrFunction, builder: AmdgcnBuilder) -> None:
     at = 0
     for i, argument in enumerate(function.arguments):
         dtype = argument.type
-        if not isinstance(dtype, (DType, PointerType)):
+        if not isinstance(dtype, (DType, PointerType, TensorDescType)):
             raise CompilationError(
                 "unsupported", f"{builder.target.name} takes no {dtype} as an argument", argument.loc or function.loc
             )
         size = _size(dtype)
-        at = -(-at // size) * size
+        align = MAP_ALIGN if isinstance(dtype, TensorDescType) else size
+        at = -(-at // align) * align
         name = re.sub(r"[^A-Za-z0-9_]", "_", argument.name or f"argument{i}")
         builder.params.append((name, dtype, at))
         at += size
     builder.grid_offset = -(-at // 8) * 8
 
 
-def _size(dtype: Element) -> int:
+def _size(dtype: Element | TensorDescType) -> int:
+    if isinstance(dtype, TensorDescType):
+        return MAP_BYTES
     return 1 if dtype is I1 else bits_of(dtype) // 8
 
 
 def _facts(function: IrFunction, builder: AmdgcnBuilder, target: Target) -> KernelFacts:
     out = KernelFacts()
-    out.lds_bytes = int(function.options.get("shared_bytes", 0))
-    out.threads = function.num_warps * target.warp_size
+    words = Words(function)
+    out.lds_bytes = words.end if words.count else int(function.options.get("shared_bytes", 0))
+    out.threads = total_waves(function) * target.warp_size
     out.workgroup_ids = builder.workgroup_ids
     end = 0
     for name, dtype, offset in builder.params:
@@ -140,5 +157,7 @@ def _facts(function: IrFunction, builder: AmdgcnBuilder, target: Target) -> Kern
     return out
 
 
+MAP_BYTES, MAP_ALIGN = 128, 64
+"""A descriptor among the arguments, as the calling convention has it."""
 LOWERINGS = (shared_lowerings, amdgcn_lowerings)
 """Imported so that the table of lowerings is full."""

@@ -18,7 +18,6 @@ from mimw.ir.core import Value
 from mimw.ir.types import (
     I1,
     U32,
-    U64,
     BarrierType,
     InflightType,
     MemDescType,
@@ -78,9 +77,9 @@ def _slot(ctx: Lowering, t: Type, name: str, like: Tile | None) -> Slot:
     b = ctx.b
     b.hint = name or b.hint
     if isinstance(t, (MemDescType, BarrierType, TensorDescType)):
-        word = U64 if isinstance(t, TensorDescType) else U32
-        reg = b.parameter(word, CTA)
-        return Slot(t, [reg], [Lane(word, reg, uniform=CTA)], None)
+        words = b.descriptor_words(len(t.block_shape)) if isinstance(t, TensorDescType) else [U32]
+        regs = [b.parameter(word, CTA) for word in words]
+        return Slot(t, regs, [Lane(w, reg, uniform=CTA) for w, reg in zip(words, regs, strict=True)], None)
     tile = t.tensor if isinstance(t, InflightType) else t
     dtype = element_of(tile)
     count = tile.layout.num_regs if isinstance(tile, TensorType) and tile.layout is not None else 1

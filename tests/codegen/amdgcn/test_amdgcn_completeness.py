@@ -28,18 +28,16 @@ def told(x_ptr):
 
 
 @mimw.kernel
-def waits(x_ptr):
-    bars = ml.alloc_barriers(1)
-    ml.barrier_arrive(bars[0], 1)
-    ml.barrier_wait(bars[0], 0)
-    ml.store(x_ptr, 1.0)
+def ranked(x_ptr):
+    rank = ml.cluster_cta_rank()
+    ml.store(x_ptr + rank, 1.0)
 
 
 @pytest.mark.parametrize(
     ("kernel", "line", "message"),
     [
         (told, 1, "device_print is not supported on gfx950: printing is not supported yet"),
-        (waits, 1, "barriers in shared memory that count arrivals"),
+        (ranked, 1, "cta_rank is not supported on gfx950: there are no clusters of CTAs"),
     ],
 )
 def test_what_is_not_there_is_refused_at_its_line(kernel, line: int, message: str) -> None:  # type: ignore[no-untyped-def]

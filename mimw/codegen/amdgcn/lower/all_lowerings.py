@@ -1,5 +1,27 @@
 """Imports every family of AMDGCN's own lowerings, so that the table is full."""
 
-from mimw.codegen.amdgcn.lower import async_copy, atomic, local_count, local_load, mma, not_on_amd
+from mimw.codegen.amdgcn.lower import (
+    async_copy,
+    atomic,
+    barrier,
+    block_copy,
+    descriptor,
+    local_count,
+    local_load,
+    mma,
+    not_on_amd,
+    task,
+)
 
-__all__ = ["async_copy", "atomic", "local_count", "local_load", "mma", "not_on_amd"]
+__all__ = [
+    "async_copy",
+    "atomic",
+    "barrier",
+    "block_copy",
+    "descriptor",
+    "local_count",
+    "local_load",
+    "mma",
+    "not_on_amd",
+    "task",
+]

@@ -6,22 +6,12 @@ from typing import Any
 
 from mimw.codegen.lowering import Lowering, lowers, refuse, unsupported
 
-_TASKS = "warp-specialised tasks need barriers that count arrivals in hardware, which CDNA has not"
-_TMA = "there is no engine that copies blocks by descriptor"
+_PASSES = "passes make copies, or loads and stores, of it"
 _CLUSTER = "there are no clusters of CTAs"
-_BARRIER = "there are no barriers in shared memory that count arrivals"
+_PRODUCTS = "passes make a product of it that is done at once"
 
 REASONS: dict[str, str] = {
-    **dict.fromkeys(("task.partition", "task.replica_id"), _TASKS),
-    **dict.fromkeys(
-        (
-            "async_copy.block_load", "async_copy.block_store", "async_copy.make_descriptor", "async_copy.tma_load",
-            "async_copy.tma_prefetch", "async_copy.made_descriptor", "async_copy.prefetch_descriptor",
-            "async_copy.tma_store", "async_copy.tma_store_wait", "async_copy.bulk_load",
-            "async_copy.bulk_store",
-        ),
-        _TMA,
-    ),
+    **dict.fromkeys(("async_copy.block_load", "async_copy.block_store"), _PASSES),
     **dict.fromkeys(
         (
             "cluster.async_remote_copy", "cluster.async_remote_store", "cluster.cta_rank", "cluster.remote_store", "cluster.size",
@@ -29,17 +19,8 @@ REASONS: dict[str, str] = {
         ),
         _CLUSTER,
     ),
-    **dict.fromkeys(
-        (
-            "barrier.alloc", "barrier.arrive", "barrier.expect", "barrier.fence", "barrier.fence_async_shared",
-            "barrier.named_arrive", "barrier.named_wait", "barrier.parity", "barrier.view", "barrier.wait",
-        ),
-        _BARRIER,
-    ),
     "debug.clock": "the clock is not supported yet",
-    **dict.fromkeys(
-        ("mma.as_inflight", "mma.async_dot", "mma.async_dot_wait"), "products do not run on their own: use dot"
-    ),
+    **dict.fromkeys(("mma.as_inflight", "mma.async_dot", "mma.async_dot_wait"), _PRODUCTS),
 }  # fmt: skip
 
 for _name, _reason in REASONS.items():
