@@ -8,7 +8,8 @@ With wgmma one product stays in flight over the back edge, so that the tensor co
 trip later and the distance is num_stages - 2, else num_stages - 1.
 
 Where copies go through registers (CDNA) there are two slots, and the loads of the next trip stand in front of the product, its stores behind; one
-slot, and a barrier more, where two would take more than half of shared memory.
+slot, and a barrier more, where two would take more than half of shared memory. The last trip, which has no next one, stands behind the loop: so
+loads in the loop need no guard, which would cost zeros in their registers each trip.
 
 Order in a trip: wait for the own copy; (barrier, by sync_insertion); start the copy ahead; multiply. A loop that cannot be pipelined gets a remark that
 says why; `inspect` shows it.
@@ -54,6 +55,7 @@ def run(module: Module, target: Target) -> None:
         why = plan.obstacle()
         if not why and not target.has("cp_async"):
             plan.choose_slots(target.max_shared_bytes)
+            plan.peels = True
         if why:
             module.remark("pipeline", loop.loc, f"not pipelined: {why}")
             continue
@@ -80,6 +82,7 @@ class _Plan:
         self.early_args: list[int] = []
         self.refusals: list[str] = []
         self.in_flight = False
+        self.peels = False
         self.waiting: list[tuple[Value, Value]] = []
 
     # What can be done
@@ -212,7 +215,7 @@ class _Plan:
             early = self._copy_ahead(b, rings, b.constant(slot, I32), iv, loop.upper, early)
             self._store_waiting(b)
             iv = b.elementwise("arith.add", iv, loop.step)
-        new = self._loop(b, rings, iv, early)
+        new = self._peeled_loop(b, rings, iv, early) if self.peels else self._loop(b, rings, iv, early)
         self._after(b, new)
         for old, out in zip(loop.outs, self.results, strict=True):
             old.replace_by(out)
@@ -230,9 +233,17 @@ class _Plan:
         return value
 
     def _copy_ahead(
-        self, b: Builder, rings: list[Value], slot: Value, iv: Value, upper: Value, early: dict[Value, Value]
+        self,
+        b: Builder,
+        rings: list[Value],
+        slot: Value,
+        iv: Value,
+        upper: Value,
+        early: dict[Value, Value],
+        always: bool = False,
     ) -> dict[Value, Value]:
-        """Emit the slice and the copies for the trip of `iv`; the early carried values of the trip after."""
+        """Emit the slice and the copies for the trip of `iv`, if there is one (`always`: there is); the early carried values of the
+        trip after."""
         mapping = dict(early)
         mapping[self.block.args[0]] = iv
         for op in self.block.ops:
@@ -240,7 +251,7 @@ class _Plan:
                 clone = b.insert(_clone(op, mapping))
                 for old, new in zip(op.results, clone.results, strict=True):
                     mapping[old] = new
-        exists = b.elementwise(self._inside(), iv, upper)
+        exists = None if always else b.elementwise(self._inside(), iv, upper)
         for (load, _), ring in zip(self.copies, rings, strict=True):
             loc = b.loc
             b.loc = load.loc
@@ -274,7 +285,9 @@ class _Plan:
         backwards = isinstance(step, ConstantOp) and step.value < 0
         return "arith.gt" if backwards else "arith.lt"
 
-    def _mask(self, b: Builder, exists: Value, mask: Value | None, ptr_type: Type) -> Value:
+    def _mask(self, b: Builder, exists: Value | None, mask: Value | None, ptr_type: Type) -> Value | None:
+        if exists is None:
+            return mask
         if not isinstance(ptr_type, TensorType):
             return exists if mask is None else b.elementwise("arith.and", mask, exists)
         t = ptr_type.with_element(I1)
@@ -314,11 +327,78 @@ class _Plan:
         else:
             iv_ahead = read_slot = write_slot = body.args[-1]
         early = self._copy_ahead(b, rings, write_slot, iv_ahead, loop.upper, early)
+        self._trip(b, rings, read_slot, mapping)
+        terminator = self.block.terminator
+        assert terminator is not None
+        b.loc = loop.loc
+        self._store_waiting(b)
+        ahead = b.elementwise("arith.add", iv_ahead, loop.step)
+        values = [mapping.get(v, v) for v in terminator.operands] + [early[k] for k in early_keys]
+        values.append(ahead)
+        if self.stages > 1:
+            values += [self._next_slot(b, read_slot), self._next_slot(b, write_slot)]
+        b.insert(YieldOp(values, loc=terminator.loc))
+
+    def _peeled_loop(self, b: Builder, rings: list[Value], iv_ahead: Value, early: dict[Value, Value]) -> IfOp:
+        """All trips but the last, counted by the one that is copied ahead; then the last one, if there is any."""
+        loop = self.loop
+        count, keys = len(loop.inits), list(early)
+        slots = [b.constant(0, I32), b.constant(self.distance % self.stages, I32)] if self.stages > 1 else []
+        inits = [*loop.inits, *early.values(), loop.lower, *slots]
+        # A second counter that wrapped round would start far too early.
+        further = b.elementwise("arith.lt" if self._inside() == "arith.gt" else "arith.gt", iv_ahead, loop.lower)
+        first = b.elementwise("arith.select", further, iv_ahead, loop.upper)
+        body = Block([loop.lower.type, *[v.type for v in inits]])
+        for arg, old in zip(body.args[1:], self.block.args[1:], strict=False):
+            arg.name = old.name
+        new = b.insert(
+            ForOp(first, loop.upper, loop.step, inits, Region(body), loop.num_stages, loop.unroll, loc=loop.loc)
+        )
+        inside = Builder(body, loop.loc)
+        if self.stages > 1:
+            inside.insert(WaitGroupOp(0, loc=loop.loc))
+        ahead = dict(zip(keys, body.args[1 + count :], strict=False))
+        mapping = dict(zip(self.block.args, [body.args[1 + count + len(keys)], *body.args[1:]], strict=False))
+        ahead = self._copy_ahead(inside, rings, body.args[-1], body.args[0], loop.upper, ahead, always=True)
+        values = self._values(inside, rings, body.args[-2], mapping)
+        self._store_waiting(inside)
+        values += [*(ahead[k] for k in keys), body.args[0]]
+        values += [self._next_slot(inside, slot) for slot in body.args[-2:]] if slots else []
+        inside.insert(YieldOp(values, loc=loop.loc))
+        return self._last_trip(b, rings, new)
+
+    def _last_trip(self, b: Builder, rings: list[Value], new: ForOp) -> IfOp:
+        """The trip that copies nothing ahead, where there is one."""
+        loop = self.loop
+        count = len(loop.inits)
+        outs = new.outs[:count]
+        sides = Block([]), Block([])
+        yes = Builder(sides[0], loop.loc)
+        if self.stages > 1:
+            yes.insert(WaitGroupOp(0, loc=loop.loc))
+        read_slot = new.outs[-2] if self.stages > 1 else new.outs[-1]
+        iv = new.outs[-3] if self.stages > 1 else new.outs[-1]
+        mapping = dict(zip(self.block.args, [iv, *outs], strict=True))
+        yes.insert(YieldOp(self._values(yes, rings, read_slot, mapping), loc=loop.loc))
+        Builder(sides[1], loop.loc).insert(YieldOp(list(outs), loc=loop.loc))
+        runs = b.elementwise(self._inside(), loop.lower, loop.upper)
+        types = tuple(v.type for v in outs)
+        return b.insert(IfOp(runs, Region(sides[0]), Region(sides[1]), types, loc=loop.loc))
+
+    def _values(self, b: Builder, rings: list[Value], read_slot: Value, mapping: dict[Value, Value]) -> list[Value]:
+        """Emit a trip; what the original loop carries into the next."""
+        self._trip(b, rings, read_slot, mapping)
+        b.loc = self.loop.loc
+        terminator = self.block.terminator
+        assert terminator is not None
+        return [mapping.get(v, v) for v in terminator.operands]
+
+    def _trip(self, b: Builder, rings: list[Value], read_slot: Value, mapping: dict[Value, Value]) -> None:
+        """Emit what a trip does with operands that are there; `mapping` gets its values."""
         buffers = {alloc: ring for (_, alloc), ring in zip(self.copies, rings, strict=True)}
         loads = {load for load, _ in self.copies}
-        terminator = self.block.terminator
         for op in self.block.ops:
-            if op in loads or op is terminator or isinstance(op, (FenceAsyncSharedOp, CtaSyncOp)):
+            if op in loads or op is self.block.terminator or isinstance(op, (FenceAsyncSharedOp, CtaSyncOp)):
                 continue
             if isinstance(op, LocalAllocOp) and op in buffers:
                 ring = buffers[op]
@@ -331,15 +411,6 @@ class _Plan:
                 clone.attrs["pendings"] = 1
             for old, new in zip(op.results, clone.results, strict=True):
                 mapping[old] = new
-        assert terminator is not None
-        b.loc = loop.loc
-        self._store_waiting(b)
-        ahead = b.elementwise("arith.add", iv_ahead, loop.step)
-        values = [mapping.get(v, v) for v in terminator.operands] + [early[k] for k in early_keys]
-        values.append(ahead)
-        if self.stages > 1:
-            values += [self._next_slot(b, read_slot), self._next_slot(b, write_slot)]
-        b.insert(YieldOp(values, loc=terminator.loc))
 
     def _types(self, op: OpBase, mapping: dict[Value, Value]) -> list[Type] | None:
         if not self.in_flight or not isinstance(op, AsyncDotWaitOp):
@@ -351,7 +422,7 @@ class _Plan:
         wraps = b.elementwise("arith.eq", following, b.constant(self.stages, I32))
         return b.elementwise("arith.select", wraps, b.constant(0, I32), following)
 
-    def _after(self, b: Builder, new: ForOp) -> None:
+    def _after(self, b: Builder, new: ForOp | IfOp) -> None:
         """Nothing may be in flight after the loop: its buffers' bytes may be used for something else."""
         self.results = list(new.outs[: len(self.loop.inits)])
         if self.stages > 1:

@@ -8,10 +8,12 @@ from __future__ import annotations
 from mimw.codegen.amdgcn.exec_masks import gather, set_exec_masks
 from mimw.codegen.amdgcn.flatten import flatten
 from mimw.codegen.amdgcn.invariants import hoist
+from mimw.codegen.amdgcn.merge_waits import merge_waits
 from mimw.codegen.amdgcn.nops import insert_nops
 from mimw.codegen.amdgcn.prepare import prepare
 from mimw.codegen.amdgcn.regalloc import Budget, allocate, budget
 from mimw.codegen.amdgcn.registers import FIRST, SCALARS, units
+from mimw.codegen.amdgcn.schedule import schedule
 from mimw.codegen.amdgcn.waitcnt import insert_waits
 from mimw.codegen.machine import FlatFunction, Function, Inst, Not, Reg
 from mimw.target import Target
@@ -42,12 +44,13 @@ def finish(fn: Function, target: Target, *, waves: int, occupancy: int = 1, limi
     """
     limits = limits if limits is not None else budget(waves, occupancy)
     ready = prepare(fn)
+    schedule(ready, limits.v + limits.a)
     hoist(ready, {"s": limits.s, "v": limits.v})
     gather(ready)
     found = allocate(ready, limits)
     flat = flatten(found)
     flat.body = set_exec_masks(flat.body)
-    flat.body = insert_waits(flat.body)
+    flat.body = merge_waits(insert_waits(flat.body))
     flat.body = insert_nops(flat.body, target.name == "gfx950")
     return Finished(flat, found.frame.scratch_bytes, found.frame.lane_words)
 

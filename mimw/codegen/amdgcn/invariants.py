@@ -8,10 +8,11 @@ computes for a branch that is never left. Assumes a prepared function (`prepare`
 from __future__ import annotations
 
 from mimw.codegen.amdgcn.isa import resolve
+from mimw.codegen.amdgcn.pressure import Pressure
 from mimw.codegen.amdgcn.registers import shape
-from mimw.codegen.machine import Block, Function, Inst, Operand, Reg, read, written
+from mimw.codegen.machine import Block, Function, Inst, Reg, read, written
 
-SLACK = {"s": 24, "v": 24}
+SLACK = {"s": 24, "v": 12}
 """Registers of each file that are left for what happens inside the loop."""
 
 MOST = {"s": 48, "v": 32}
@@ -158,81 +159,5 @@ def _need(moved: dict[int, Inst], users: dict[Reg, set[int]]) -> dict[str, int]:
 
 def _room(fn: Function, loop: Loop, sizes: dict[str, int]) -> dict[str, int]:
     """Registers of each file that a loop may take for invariants."""
-    used = _pressure(fn, loop)
+    used = Pressure(fn).most(loop.blocks)
     return {file: min(MOST[file], sizes[file] - SLACK[file] - used[file]) for file in SLACK}
-
-
-def _pressure(fn: Function, loop: Loop) -> dict[str, int]:
-    """The most registers of each file that are live at once in the loop. Parts of tuples count as the tuple."""
-    parts = {
-        inst.operands[0]: inst.operands[1]
-        for block in fn.blocks
-        for inst in block.insts
-        if isinstance(inst, Inst) and inst.opcode == "p_part"
-    }
-    most = {"s": 0, "v": 0, "a": 0}
-    out = _live_out(fn)
-    for block in loop.blocks:
-        live = {_whole(reg, parts) for reg in out[id(block)] | _end_reads(block)}
-        count = {"s": 0, "v": 0, "a": 0}
-        for reg in live:
-            count[shape(reg.cls)[0]] += shape(reg.cls)[1]
-        for inst in reversed(block.insts):
-            most = {file: max(most[file], count[file]) for file in most}
-            if not isinstance(inst, Inst):
-                continue
-            for reg in written(inst):
-                if reg in live:
-                    live.remove(reg)
-                    count[shape(reg.cls)[0]] -= shape(reg.cls)[1]
-            for reg in read(inst):
-                whole = _whole(reg, parts)
-                if whole not in live:
-                    live.add(whole)
-                    count[shape(whole.cls)[0]] += shape(whole.cls)[1]
-    return most
-
-
-def _whole(reg: Reg, parts: dict[Operand, Operand]) -> Reg:
-    while reg in parts:
-        whole = parts[reg]
-        assert isinstance(whole, Reg)
-        reg = whole
-    return reg
-
-
-def _end_reads(block: Block) -> set[Reg]:
-    term = block.term
-    assert term is not None
-    regs = {arg for edge in term.edges for arg in edge.args if isinstance(arg, Reg)}
-    return regs if term.cond is None else regs | {term.cond}
-
-
-def _live_out(fn: Function) -> dict[int, set[Reg]]:
-    """What is live at the end of each block beyond what its terminator reads."""
-    needs: dict[int, set[Reg]] = {}
-    gives: dict[int, set[Reg]] = {}
-    for block in fn.blocks:
-        need = _end_reads(block)
-        give: set[Reg] = set(block.params)
-        for inst in reversed(block.insts):
-            if isinstance(inst, Inst):
-                results = written(inst)
-                need.difference_update(results)
-                give.update(results)
-                need.update(read(inst))
-        needs[id(block)], gives[id(block)] = need - set(block.params), give
-    out: dict[int, set[Reg]] = {id(block): set() for block in fn.blocks}
-    changed = True
-    while changed:
-        changed = False
-        for block in reversed(fn.blocks):
-            assert block.term is not None
-            key = id(block)
-            for edge in block.term.edges:
-                after = id(edge.block)
-                new = needs[after] | (out[after] - gives[after])
-                if not new <= out[key]:
-                    out[key] |= new
-                    changed = True
-    return out

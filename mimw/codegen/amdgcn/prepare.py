@@ -2,7 +2,7 @@
 
 Owns the rules that the allocator assumes: an edge that brings arguments leaves a block with one successor; what the wave starts with
 stands first; a product of matrices is tied to what it adds to; a comparison that decides the branch of its block stands last and leaves
-its answer in SCC (such a terminator has two edges and no condition).
+its answer in SCC (such a terminator has two edges and no condition); a sum of 64 bits shifts by itself.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ def prepare(fn: Function) -> Function:
         for edge in block.term.edges if block.term is not None else ():
             edge.args = [constants.get(arg, arg) if isinstance(arg, Reg) else arg for arg in edge.args]
     _fuse_comparisons(out)
+    _fold_shifts(out)
     dead_code(out, removable)
     _split_edges(out)
     entries_first(out)
@@ -176,6 +177,25 @@ def _fuse_comparisons(fn: Function) -> None:
             test = Inst("s_" + comparison.opcode[2:], comparison.operands[1:], 0, comparison.loc)
             block.insts.append(test)
             term.cond = None
+
+
+def _fold_shifts(fn: Function) -> None:
+    """A 64-bit sum shifts what it adds, by 4 at most: so bytes are counted there, and not by a shift of its own."""
+    shifts: dict[Operand, Inst] = {}
+    for block in fn.blocks:
+        for i, inst in enumerate(block.insts):
+            if not isinstance(inst, Inst):
+                continue
+            if inst.opcode == "s_lshl_b64" and isinstance(inst.operands[1], Reg):
+                amount = inst.operands[2]
+                if isinstance(amount, Imm) and 0 < amount.value <= 4:
+                    shifts[inst.operands[0]] = inst
+            elif inst.opcode == "v_lshl_add_u64" and isinstance(inst.operands[2], Imm) and not inst.operands[2].value:
+                result, x, _, y = inst.operands
+                x, y = (y, x) if y in shifts else (x, y)
+                if x in shifts:
+                    operands = [result, shifts[x].operands[1], shifts[x].operands[2], y]
+                    block.insts[i] = Inst("v_lshl_add_u64", operands, 1, inst.loc, inst.guard, tied_in=inst.tied_in)
 
 
 def _fused_selection(inst: Inst | Comment, compared: dict[Operand, Inst]) -> Inst | Comment:

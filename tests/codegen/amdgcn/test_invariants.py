@@ -94,5 +94,5 @@ def test_only_as_much_as_fits() -> None:
         return moved(p, {"s": 102, "v": registers})[1]
 
     assert count(256) == 32  # what a loop may keep at most
-    assert 0 < count(40) < 20
-    assert count(20) == 0
+    assert 0 < count(32) < 20
+    assert count(12) == 0
