@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
+from mimw.compiler import compile_kernel
+from mimw.jit import Kernel
 from mimw.runtime.convention import KINDS, Param
 from mimw.runtime.launch import CompiledKernel
 from mimw.runtime.tensor_descriptor import TensorDescriptor, encode_record
 from mimw.sim.amdgcn.run import run
 from mimw.sim.ptx.memory import GlobalMemory
+from mimw.target import get_target
 
 
 def run_compiled(kernel: CompiledKernel, grid: tuple[int, ...], args: list[Any], seed: int = 0) -> None:
@@ -27,6 +31,21 @@ def run_compiled(kernel: CompiledKernel, grid: tuple[int, ...], args: list[Any],
             packed.append(a if isinstance(a, np.ndarray) else _bytes(param, a))
     gx, gy, gz = (*grid, 1, 1)[:3]
     run(image, meta.entry, (gx, gy, gz), (meta.num_threads, 1, 1), packed, memory=memory, seed=seed)
+
+
+def launch_in_amdgcn(monkeypatch: pytest.MonkeyPatch, target: str, seed: int = 0) -> list[CompiledKernel]:
+    """From now on launches on host arrays compile for `target` and run the machine code. Gives the list of what ran."""
+    ran: list[CompiledKernel] = []
+
+    def simulate(self: Kernel, grid: Any, values: list[Any], infos: Any, options: Any) -> None:
+        special = self.specialise(values)
+        compiled = compile_kernel(self.fn, self.signature(special, values), get_target(target), options)
+        passed = [v for key, v in zip(special, values, strict=True) if key[0] != "c"]
+        run_compiled(compiled, grid, passed, seed)
+        ran.append(compiled)
+
+    monkeypatch.setattr(Kernel, "_simulate", simulate)
+    return ran
 
 
 def _bytes(param: Param, value: Any) -> bytes:

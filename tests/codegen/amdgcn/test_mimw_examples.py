@@ -87,3 +87,13 @@ def test_warp_specialised_product(name: str, target: str) -> None:
     kernel = getattr(module, name).compile(types, SMALL, target=target)
     for seed, shape in enumerate(((64, 64, 32), (100, 72, 136))):
         product(kernel, lambda a, b, c: module.plan(a, b, c, **SMALL), shape, seed, ())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_taking_turns(seed: int, target: str) -> None:
+    """Two programs for six tiles, so that consumers come round again; K of no multiple of a block."""
+    module = load("06_pingpong_matmul.py")
+    types = ["tensor_desc<64x32xf16>", "tensor_desc<32x64xf16>", "tensor_desc<64x64xf16>", *["i32"] * 3]
+    kernel = module.matmul_kernel.compile(types, SMALL, target=target)
+    product(kernel, lambda a, b, c: module.plan(a, b, c, 2, **SMALL), (136, 104, 72), seed, ())
