@@ -234,14 +234,16 @@ def _buffer_store(d: Operands, match: re.Match[str]) -> Step:
 
 
 def _to_lds(d: Operands, shape: Shape, load: Callable[[Ctx], Array]) -> Step:
-    """Lane l's bytes go to M0[15:0] + offset + l * size; narrow values are extended to a dword."""
+    """Lane l's bytes go to M0 + offset + l * size; narrow values are extended to a dword. Of M0 as many bits count as the memory of the part
+    needs: 16 for 64 KiB, 18 for gfx950's 160 KiB (compilers put offsets beyond 64 KiB there)."""
     m0, offset, sim = d.m0(), d.inst.number("offset"), d.sim
     size = max(shape.width, 4)
     lane = np.arange(LANES, dtype=np.int64) * size
+    bits = np.uint32(0x3FFFF if sim.arch == "gfx950" else 0xFFFF)
 
     def run(x: Ctx) -> None:
         words = load(x)
-        at = (m0(x) & np.uint32(0xFFFF)).astype(np.int64)[:, None] + offset + lane
+        at = (m0(x) & bits).astype(np.int64)[:, None] + offset + lane
         sim.lds.write(x, at, words, size, x.mask, dma=True)
         sim.waits.issue(x, "vm", d.inst, (), sim.time, dma=True)
 
