@@ -165,7 +165,7 @@ class _Segment:
         fixed = [item for item in self.items if id(item) not in self._ids]
         demand, last_use = self._demand(fixed)
         reads = [inst for inst in demand if _is_read(inst)]
-        issue = _Issue(self, last_use)
+        issue = _Issue(self, last_use, fixed)
         upcoming = 0
         for place, item in enumerate(fixed):
             if isinstance(item, Inst):
@@ -173,7 +173,7 @@ class _Segment:
                 if _is_product(item):
                     upcoming = self._ahead(issue, reads, upcoming, room)
             issue.out.append(item)
-            issue.free(place)
+            issue.free(place, item)
         self.moved = sum(1 for old, new in zip(self.items, issue.out, strict=True) if old is not new and new in reads)
         return issue.out
 
@@ -182,7 +182,7 @@ class _Segment:
         while upcoming < len(reads):
             inst = reads[upcoming]
             if id(inst) not in issue.done:
-                if issue.held + _size(inst) > room:
+                if issue.held + _size(inst) > room or not issue.ready(inst):
                     break
                 issue.what_is_read_by(inst)
                 issue.put(inst)
@@ -218,15 +218,20 @@ class _Segment:
 
 
 class _Issue:
-    """The new order as it grows: `held` registers hold what was read and is still wanted."""
+    """The new order as it grows: `held` registers hold what was read and is still wanted, `later` are made by fixed ones still to come."""
 
-    def __init__(self, segment: _Segment, last_use: dict[int, int]) -> None:
+    def __init__(self, segment: _Segment, last_use: dict[int, int], fixed: list[_Item]) -> None:
         self.segment = segment
         self.out: list[_Item] = []
         self.done: set[int] = set()
         self.held = 0
         self._until: dict[int, int] = {}
         self._last_use = last_use
+        self.later = {reg for item in fixed if isinstance(item, Inst) for reg in written(item)}
+
+    def ready(self, inst: Inst) -> bool:
+        """Whether all is there that a read takes from fixed instructions, itself or through what it needs."""
+        return all(self.later.isdisjoint(read(needed)) for needed in (*self.segment.needs(inst), inst))
 
     def what_is_read_by(self, item: Inst) -> None:
         """Put in front what `item` needs and is not there yet."""
@@ -243,8 +248,10 @@ class _Issue:
             until = self._last_use[id(inst)]
             self._until[until] = self._until.get(until, 0) + _size(inst)
 
-    def free(self, place: int) -> None:
-        """The fixed instruction at `place` was the last one to want some results."""
+    def free(self, place: int, item: _Item) -> None:
+        """The fixed instruction at `place` is there; it was the last one to want some results."""
+        if isinstance(item, Inst):
+            self.later.difference_update(written(item))
         self.held -= self._until.pop(place, 0)
 
 

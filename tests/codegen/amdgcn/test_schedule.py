@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mimw.codegen.amdgcn.prepare import prepare
 from mimw.codegen.amdgcn.schedule import SLACK, schedule
-from mimw.codegen.machine import Function, Imm, Inst, Reg, Symbol, Terminator
+from mimw.codegen.machine import Function, Imm, Inst, Reg, Symbol, Terminator, read, written
 from tests.codegen.amdgcn.test_regalloc import Program
 
 STEPS = 6
@@ -74,3 +74,23 @@ def test_an_address_is_made_right_before_its_access() -> None:
     loads = [i for i, name in enumerate(names) if name == "global_load_dword"]
     assert len(loads) == 3
     assert all(names[i - 1] == "v_lshl_add_u64" for i in loads)
+
+
+def test_a_read_stays_behind_its_address() -> None:
+    """An address that is made among the products, from nothing that was read."""
+    p = Program()
+    place = p.make("v_lshlrev_b32", "v32", Imm(4), p.lane)
+    acc = p.make("p_pack", "v512", *[Imm(0)] * 16)
+    for i in range(3):
+        place = p.make("v_add_u32", "v32", Imm(16 + i), place)
+        part = p.make("ds_read_b128", "v128", place)
+        acc = p.make("v_mfma_f32_32x32x16_bf16", "v512", part, part, acc)
+    p.store(p.make("p_part", "v32", acc, Imm(0)))
+    p.block.term = Terminator([])
+    fn = prepare(p.fn)
+    schedule(fn, 512)
+    made: set[Reg] = set()
+    for inst in fn.blocks[0].insts:
+        if isinstance(inst, Inst):
+            assert made.issuperset(read(inst))
+            made.update(written(inst))
