@@ -241,6 +241,8 @@ class _Stager:
             ):
                 fast = i if turned else 1 - i  # lanes read along K: the store turns the tile, where it has to
             layout = _for_ldmatrix(shape, fast, dtype.itemsize)
+            if self.target.has("ds_read_tr") and dtype.bits == 16 and fast != (i if turned else 1 - i):
+                layout = _for_turning_reads(layout, 1 - fast)
             buffer = self._alloc(base, layout, turned, operand, dot)
             load = LocalLoadOp(buffer, loc=dot.loc)
             _block(dot).insert_before(dot, load)
@@ -290,6 +292,18 @@ def _for_ldmatrix(shape: tuple[int, ...], fast: int, size: int) -> SharedLayout:
         if row % span == 0:
             return SharedLayout.swizzled(shape, _order(fast), size, span)
     return SharedLayout.padded(shape, _order(fast), max(1, 16 // size))
+
+
+def _for_turning_reads(layout: SharedLayout, slow: int) -> SharedLayout:
+    """The 128-byte swizzle of 16-bit elements with other steps: ds_read_b64_tr_b16 takes 32 bytes of each of four rows at a time, which then
+    fill all banks once. Any eight rows still lie apart by 16 bytes."""
+    row, bits = 128 // 2, layout.dims[slow][0]
+    if not bits or not layout.bases[slow][0] & row:
+        return layout
+    steps = (32 // 2, 64 // 2, 16 // 2)
+    bases = list(layout.bases)
+    bases[slow] = tuple((row << b) ^ steps[b] if b < 3 else base for b, base in enumerate(bases[slow]))
+    return SharedLayout.get(layout.dims, bases, layout.strides, layout.size)
 
 
 def turned_layout(layout: SharedLayout) -> SharedLayout:
