@@ -113,12 +113,21 @@ def compile_times(rounds: int = 9) -> None:
         )
 
 
+def normal(torch: Any, shape: tuple[int, int], dtype: str) -> Any:
+    """A dense random normal matrix. torch.randn has given infinities after some 10^10 numbers: they are drawn again, and told of."""
+    x = torch.randn(shape, device="cuda")
+    strange = ~torch.isfinite(x)
+    if strange.any():
+        print(f"  (torch.randn gave {int(strange.sum())} numbers that are not finite; drawn again)")
+        x = torch.where(strange, torch.randn(shape, device="cuda").nan_to_num(), x)
+    return x.to(getattr(torch, dtype))
+
+
 def operands(torch: Any, shape: tuple[int, int, int], majors: str, dtype: str) -> tuple[Any, Any]:
     """a: [M, K] and b: [K, N], dense by rows (N) or by columns (T), random normal."""
     m, n, k = shape
-    kind = getattr(torch, dtype)
-    a = torch.randn((k, m) if majors[0] == "T" else (m, k), device="cuda").to(kind)
-    b = torch.randn((n, k) if majors[1] == "T" else (k, n), device="cuda").to(kind)
+    a = normal(torch, (k, m) if majors[0] == "T" else (m, k), dtype)
+    b = normal(torch, (n, k) if majors[1] == "T" else (k, n), dtype)
     return a.T if majors[0] == "T" else a, b.T if majors[1] == "T" else b
 
 
