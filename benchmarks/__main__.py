@@ -1,14 +1,15 @@
-"""Run all benchmarks that this machine can: compile and import time everywhere, the rest on a CUDA device with torch."""
+"""Run all benchmarks that this machine can: compile time, import time and AMD's code everywhere, the rest on a CUDA device with torch."""
 
 from __future__ import annotations
 
-from benchmarks import bandwidth, compile_time, gemm, import_time, matmul
+from benchmarks import amd_gemm, bandwidth, compile_time, gemm, import_time, matmul
 from mimw.runtime import driver_api
 
 
 def main() -> None:
     import_time.main()
     compile_time.main()
+    amd_gemm.main()
     if not driver_api.available():
         print("no CUDA device: bandwidth, matmul and gemm are left out")
         return

@@ -107,10 +107,13 @@ class SharedRule(Rule):
         memory = _memdesc(op)
         bits = bits_of(t)
         run = 1
-        if bits == 16 and op.results and any(user.name == "mma.dot" for user in op.results[0].users):
+        multiplied = bool(op.results) and any(user.name == "mma.dot" for user in op.results[0].users)
+        if bits == 16 and multiplied and not ctx.target.has("mfma"):
             return primary.num_regs / 2 * costs.WAVEFRONT  # ldmatrix
         if memory.layout is not None and ctx.target.has("mfma"):
             run = min(_run_in_registers(primary, memory.layout), max(1, 128 // bits))
+            if bits == 16 and multiplied and ctx.target.has("ds_read_tr"):
+                run = max(run, 4)  # turned by the read
         elif memory.layout is not None:
             for d, bases in enumerate(memory.layout.bases):
                 if bases[:1] == (1,):
