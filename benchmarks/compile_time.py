@@ -39,28 +39,41 @@ def fresh(kernel: Kernel) -> Kernel:
     return Kernel(copy)
 
 
-def main(rounds: int = 15) -> None:
+BARS = {"sm_90a": 150, "gfx942": 400, "gfx950": 400}
+STAGES = {"sm_90a": 4, "gfx942": 2, "gfx950": 2}
+
+
+def measure(target: str, rounds: int) -> None:
+    """Print the time of every stage for one target."""
     kernel = example().matmul_kernel
     runs: list[dict[str, float]] = []
     lines = 0
+    text = "ptx" if target.startswith("sm_") else "amdgcn"
     for _ in range(rounds + 2):
         k = fresh(kernel)
         compiled = compile_kernel(
             k.fn,
             parse_signature(k, SIGNATURE, CONSTANTS),
-            get_target("sm_90a"),
-            Options(num_stages=4),
+            get_target(target),
+            Options(num_stages=STAGES[target]),
             assembled=False,
             keep_ir=False,
         )
         runs.append(dict(compiled.metadata.extra["stages"]))
-        lines = str(compiled.asm["ptx"]).count("\n")
+        lines = str(compiled.asm[text]).count("\n")
     runs = runs[2:]
-    print(f"compile matmul 128x128x64 bf16 sm_90a, {lines} lines of PTX, median of {rounds}, milliseconds (bar 150):")
+    print(
+        f"compile matmul 128x128x64 bf16 {target}, {lines} lines of text, median of {rounds}, milliseconds (bar {BARS[target]}):"
+    )
     total = statistics.median(sum(r.values()) for r in runs)
     for stage in runs[0]:
         print(f"  {stage:<14} {statistics.median(r[stage] for r in runs):7.1f}")
-    print(f"  {'source to PTX':<14} {total:7.1f}")
+    print(f"  {'source to text':<14} {total:7.1f}")
+
+
+def main(rounds: int = 15) -> None:
+    for target in BARS:
+        measure(target, rounds)
 
 
 if __name__ == "__main__":
