@@ -15,6 +15,7 @@ from mimw.runtime.tensor_descriptor import TensorDescriptor, encode_record
 from mimw.sim.amdgcn.run import run
 from mimw.sim.ptx.memory import GlobalMemory
 from mimw.target import get_target
+from tests.language.engines_kit import NAMES, arrays, copies
 
 
 def run_compiled(kernel: CompiledKernel, grid: tuple[int, ...], args: list[Any], seed: int = 0) -> None:
@@ -46,6 +47,35 @@ def launch_in_amdgcn(monkeypatch: pytest.MonkeyPatch, target: str, seed: int = 0
 
     monkeypatch.setattr(Kernel, "_simulate", simulate)
     return ran
+
+
+def same_on_amd(
+    kernel: Kernel, grid: tuple[int, ...], args: list[Any], seeds: tuple[int, ...] = (0, 3), **rest: Any
+) -> list[np.ndarray]:
+    """Run in the tile simulator, then as machine code of both targets under several orders of the waves; all must leave the same arrays,
+    which are given back. `rest`: the constants, and ``num_warps``."""
+    options = {k: rest.pop(k) for k in ("num_warps", "num_stages") if k in rest}
+    mine = copies(args)
+    kernel[grid](*mine, **rest, **options)
+    want = arrays(mine)
+    code = kernel.fn.__code__
+    names = [n for n in code.co_varnames[: code.co_argcount] if n not in rest]
+    types = {n: _type(a) for n, a in zip(names, args, strict=True)}
+    for target in ("gfx942", "gfx950"):
+        compiled = kernel.compile(types, rest, target=target, **options)
+        for seed in seeds:
+            again = copies(args)
+            run_compiled(compiled, grid, again, seed)
+            for a, b in zip(arrays(again), want, strict=True):
+                np.testing.assert_array_equal(a.view(np.uint8), b.view(np.uint8), err_msg=target)
+    return want
+
+
+def _type(value: Any) -> Any:
+    """An argument's type as `Kernel.compile` takes it."""
+    if isinstance(value, np.ndarray):
+        return f"*{NAMES[value.dtype.name]}:16"
+    return "i32" if isinstance(value, int) else "f32" if isinstance(value, float) else value
 
 
 def _bytes(param: Param, value: Any) -> bytes:

@@ -1,6 +1,7 @@
 """Where there is no TMA engine, blocks move through a descriptor as plain masked loads and stores of their elements.
 
-Only descriptors that the kernel made itself have their address, sizes and strides at hand; one that the host made is refused.
+Only descriptors that the kernel made itself have their address, sizes and strides at hand. One that the host made, or that is looked up, is
+refused, but where waves copy blocks themselves (`wave_barriers`): such blocks go through buffers, as with TMA (`blocks_by_tma`).
 Stands before the passes that make addresses cheap.
 """
 
@@ -25,13 +26,14 @@ def run(module: Module, target: Target) -> None:
     """Rewrite every load and store of a block, and drop the descriptors that nothing else uses."""
     if target.has("tma"):
         return
+    by_waves = target.has("wave_barriers")  # other code may look up what is made in a room
     for op in list(module.function.walk()):
         if isinstance(op, (BlockLoadOp, BlockStoreOp)):
-            if target.has("wave_barriers") and not isinstance(op.desc.defining_op, MakeDescriptorOp):
+            if by_waves and not isinstance(op.desc.defining_op, MakeDescriptorOp):
                 continue  # through a buffer, as with TMA
             _rewrite(op, _maker(op, target))
     for op in list(module.function.walk()):
-        if isinstance(op, MakeDescriptorOp) and not op.result.users:
+        if isinstance(op, MakeDescriptorOp) and not op.result.users and not (by_waves and op.room >= 0):
             op.erase()
 
 

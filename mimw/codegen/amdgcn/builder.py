@@ -27,7 +27,8 @@ class AmdgcnBuilder(Core):
     """Makes AMDGCN instructions at the end of `block`.
 
     Of the task that is being lowered: `first_warp` of its waves, `meet`, how they wait for each other (None: they are all waves of the
-    workgroup). `named_words`: where the words of named barriers lie in shared memory.
+    workgroup). `named_words`: where the words of named barriers lie in shared memory, `rooms`: where the descriptors of
+    each room do.
     """
 
     branches_diverge = False
@@ -43,6 +44,7 @@ class AmdgcnBuilder(Core):
         self._late: list[Callable[[], None]] = []
         self.first_warp = 0
         self.named_words: Lane | None = None
+        self.rooms: dict[int, int] = {}
         self.meet: Callable[[], None] | None = None
 
     # ------------------------------------------------------------------------------------------------------ arithmetic
@@ -102,10 +104,11 @@ class AmdgcnBuilder(Core):
 
     def _select_sources(self, a: Lane, b: Lane) -> tuple[Lane, Lane]:
         """Scalar sources, of which at most one literal and none of 64 bits."""
-        if bits_of(a.dtype) == 64 or (a.reg is None and b.reg is None):
+        wide = bits_of(a.dtype) == 64
+        if wide or (a.reg is None and b.reg is None):
             a, b = (
                 Lane(x.dtype, self.scalar_register(x), uniform=CTA)
-                if x.reg is None and not -16 <= signed32(x.off) <= 64
+                if x.reg is None and not -16 <= (signed64 if wide else signed32)(x.off) <= 64
                 else x
                 for x in (a, b)
             )

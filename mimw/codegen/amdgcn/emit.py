@@ -141,8 +141,7 @@ def _size(dtype: Element | TensorDescType) -> int:
 
 def _facts(function: IrFunction, builder: AmdgcnBuilder, target: Target) -> KernelFacts:
     out = KernelFacts()
-    words = Words(function)
-    out.lds_bytes = words.end if words.count else int(function.options.get("shared_bytes", 0))
+    out.lds_bytes = Words(function).end
     out.threads = total_waves(function) * target.warp_size
     out.workgroup_ids = builder.workgroup_ids
     end = 0

@@ -28,13 +28,13 @@ class Atomic:
 
     __slots__ = ("b", "ctx", "dtype", "kind", "returns", "scope")
 
-    def __init__(self, ctx: Lowering, op: Any, kind: str, dtype: DType) -> None:
+    def __init__(self, ctx: Lowering, kind: str, dtype: DType, returns: bool, scope: str) -> None:
         self.ctx = ctx
         self.b = amdgcn_builder(ctx)
         self.kind = kind
         self.dtype = dtype
-        self.returns = bool(op.result.users)
-        self.scope: str = op.scope
+        self.returns = returns
+        self.scope = scope
 
     def publish(self) -> None:
         """What this wave wrote is where the scope can see it."""
@@ -171,10 +171,12 @@ class Atomic:
 @lowers("atomic.rmw", target="amd")
 def lower_rmw(ctx: Lowering, op: Any) -> None:
     """old = *ptr; *ptr = old kind value."""
-    lower_atomic(ctx, op, lambda held: Atomic(ctx, op, op.kind, held), op.value, None, op.mask)
+    returns = bool(op.result.users)
+    lower_atomic(ctx, op, lambda held: Atomic(ctx, op.kind, held, returns, op.scope), op.value, None, op.mask)
 
 
 @lowers("atomic.cas", target="amd")
 def lower_cas(ctx: Lowering, op: Any) -> None:
     """Compare and swap."""
-    lower_atomic(ctx, op, lambda held: Atomic(ctx, op, "cas", held), op.value, op.compare, None)
+    returns = bool(op.result.users)
+    lower_atomic(ctx, op, lambda held: Atomic(ctx, "cas", held, returns, op.scope), op.value, op.compare, None)

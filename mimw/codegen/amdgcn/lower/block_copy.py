@@ -12,10 +12,11 @@ from __future__ import annotations
 from math import gcd
 from typing import Any
 
+from mimw.codegen.amdgcn.lower.atomic import Atomic
 from mimw.codegen.amdgcn.lower.barrier import land
 from mimw.codegen.amdgcn.lower.descriptor import Fields, fields_of
 from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
-from mimw.codegen.lane import Lane, bits_of
+from mimw.codegen.lane import Lane, Tile, bits_of
 from mimw.codegen.lowering import Lowering, lowers, refuse
 from mimw.codegen.machine import Block, Edge, Imm
 from mimw.codegen.shared.addressing import Placement
@@ -106,7 +107,7 @@ class _Block:
 
     def inside(self, r: int) -> Lane | None:
         """Whether the whole vector at register r is."""
-        return self.b.both(self.rows_inside(r), self._below(len(self.shape) - 1, r, self.width - 1))
+        return self.b.both(self.rows_inside(r), self.inside_innermost(r, self.width - 1))
 
     def padding(self) -> list[Lane] | None:
         """One vector of what lies outside; None for zeros."""
@@ -136,11 +137,15 @@ class _Block:
         guard = b.both(guard, b.compare("lt", behind, b.const(I32, self.shape[-1])))
         return guard if guard is not None else b.const(I1, 1)
 
+    def inside_innermost(self, r: int, ahead: int) -> Lane:
+        """Whether the element `ahead` of register r's is inside along the innermost dimension."""
+        return self._below(len(self.shape) - 1, r, ahead)
+
     def elements_across(self, r: int) -> list[tuple[int, Lane | None]]:
         """(register, guard) of the elements of register r's vector that are inside while the vector is not."""
-        b, last = self.b, len(self.shape) - 1
-        rows = b.both(self.rows_inside(r), b.invert(self._below(last, r, self.width - 1)))
-        return [(r + i, b.both(rows, self._below(last, r, i))) for i in range(self.width - 1)]
+        b = self.b
+        rows = b.both(self.rows_inside(r), b.invert(self.inside_innermost(r, self.width - 1)))
+        return [(r + i, b.both(rows, self.inside_innermost(r, i))) for i in range(self.width - 1)]
 
 
 def _unsigned(lane: Lane) -> Lane:
@@ -236,12 +241,13 @@ def _mend(ctx: Lowering, block: _Block, placement: Placement, base: Lane) -> Non
 @lowers("async_copy.tma_store", target="amd")
 def lower_tma_store(ctx: Lowering, op: Any) -> None:
     """Read the buffer, write what lies inside of the tensor."""
-    if op.reduce:
-        raise refuse(op, ctx.target, f"copies that combine ({op.reduce}) are not supported yet", "use ml.atomic_add")
     b = amdgcn_builder(ctx)
     block = _Block(ctx, op.desc, op.coords)
     t, shared = memdesc(ctx, op.src)
     tile = load_tile(ctx, ctx.shared[op.src], shared, block.layout, t.shape, block.dtype)
+    if op.reduce:
+        _combine(block, tile, op.reduce)
+        return
     for r in block.groups:
         b.store("global", block.address(r), tile[r : r + block.width], block.inside(r))
     across = block.across_end()
@@ -252,6 +258,17 @@ def lower_tma_store(ctx: Lowering, op: Any) -> None:
             address = block.address(r)
             for at, guard in block.elements_across(r):
                 b.store("global", b.plus(address, (at - r) * block.size), [tile[at]], guard)
+
+
+def _combine(block: _Block, tile: Tile, kind: str) -> None:
+    """One atomic an element, in no order."""
+    b = block.b
+    atomic = Atomic(block.ctx, kind, block.dtype, False, "gpu")
+    for r in block.groups:
+        rows, address = block.rows_inside(r), block.address(r)
+        for i in range(block.width):
+            pointer = b.plus(address, i * block.size)
+            atomic.run(pointer, tile[r + i], None, b.both(rows, block.inside_innermost(r, i)))
 
 
 @lowers("async_copy.tma_store_wait", target="amd")

@@ -8,6 +8,8 @@ fields the kernel loads at its start (`runtime.tensor_descriptor.encode_record` 
     16  i32 x 5  sizes, outermost dimension first
     40  u64 x 5  strides in bytes, outermost dimension first
 
+A descriptor that the kernel makes in a room (``ml.allocate_tensor_descriptor``) is left in shared memory besides, for tasks that look it up.
+
 As for TMA, the address and all strides but the last are multiples of 16 bytes, and the last stride is one element.
 """
 
@@ -17,12 +19,15 @@ from typing import Any
 
 from mimw.codegen.amdgcn.builder import AmdgcnBuilder
 from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
-from mimw.codegen.lane import CTA, Lane
-from mimw.codegen.lowering import Lowering, lowers, refuse
+from mimw.codegen.lane import CTA, Lane, as_u32, bits_of
+from mimw.codegen.lowering import Lowering, lowers
+from mimw.diagnostics import CompilationError
 from mimw.ir.core import Value
 from mimw.ir.types import I1, I32, U32, U64, TensorDescType
 
 _NAN, _SIZES, _STRIDES = 8, 16, 40
+ROOM_BYTES = 80
+"""Shared memory for one descriptor that other code may look up: its fields, one behind the other."""
 
 
 class Fields:
@@ -67,9 +72,8 @@ def argument_fields(b: AmdgcnBuilder, offset: int, t: TensorDescType) -> list[La
     return [field("s64", 0), nan, *sizes, *strides]
 
 
-@lowers("async_copy.make_descriptor", target="amd")
-def lower_make_descriptor(ctx: Lowering, op: Any) -> None:
-    """The op's operands, strides in bytes. Descriptors have no place in memory: one of several slots is not told from the others later."""
+def made_fields(ctx: Lowering, op: Any) -> list[Lane]:
+    """The fields of a descriptor made in the kernel: the op's operands, strides in bytes."""
     b = amdgcn_builder(ctx)
     t = op.type
     rank = len(t.block_shape)
@@ -77,18 +81,68 @@ def lower_make_descriptor(ctx: Lowering, op: Any) -> None:
     nan = b.const(I1, 1 if op.padding == "nan" and t.dtype.is_floating() else 0)
     sizes = [ctx.scalar(v) for v in op.shape[:rank]]
     strides = [b.times(b.bitcast(ctx.scalar(v), U64), t.dtype.itemsize) for v in op.shape[rank:]]
-    ctx.set(op.result, Fields(base, nan, sizes, strides).lanes())
+    return Fields(base, nan, sizes, strides).lanes()
+
+
+@lowers("async_copy.make_descriptor", target="amd")
+def lower_make_descriptor(ctx: Lowering, op: Any) -> None:
+    """The fields; where other code may look a descriptor up, one lane of the task leaves them in its room, too."""
+    b = amdgcn_builder(ctx)
+    fields = made_fields(ctx, op)
+    ctx.set(op.result, fields)
+    if op.room < 0:
+        return
+    place = _slot(ctx, op)
+    first = ctx.first_thread()
+    for i, word in enumerate(_words(b, fields)):
+        b.store("shared", b.plus(place, 4 * i), [word], first)
 
 
 @lowers("async_copy.made_descriptor", target="amd")
 def lower_made_descriptor(ctx: Lowering, op: Any) -> None:
-    """It would have to be looked up."""
-    raise refuse(
-        op,
-        ctx.target,
-        "descriptors lie in registers, not in memory",
-        "use the result of ml.make_tensor_descriptor itself",
-    )
+    """Read from its room what `make_descriptor` left there."""
+    b = amdgcn_builder(ctx)
+    place = _slot(ctx, op)
+    types = b.descriptor_words(len(op.type.block_shape))
+    count = sum(2 if t is U64 else 1 for t in types)
+    found: list[Lane] = []
+    for i in range(count):
+        (word,) = b.load("shared", U32, b.plus(place, 4 * i), 1, None, None, "")
+        found.append(Lane(U32, b.scalar_register(word), uniform=CTA))
+    words = iter(found)
+    fields: list[Lane] = []
+    for t in types:
+        word = next(words)
+        if t is U64:
+            fields.append(b.wide(word, next(words), U64))
+        else:
+            fields.append(b.compare("ne", word, b.const(U32, 0)) if t is I1 else Lane(I32, word.reg, uniform=CTA))
+    ctx.set(op.result, fields)
+
+
+def _slot(ctx: Lowering, op: Any) -> Lane:
+    """Where the descriptor lies in shared memory."""
+    b = amdgcn_builder(ctx)
+    if op.room not in b.rooms:
+        hint = "ml.make_tensor_descriptor with the same desc_ptr"
+        raise CompilationError("descriptor", "nothing makes a descriptor in this room", op.loc, hint=hint)
+    place = b.const(U32, b.rooms[op.room])
+    if op.slot is not None:
+        place = b.add(place, b.times(as_u32(ctx.scalar(op.slot)), ROOM_BYTES))
+    return place
+
+
+def _words(b: AmdgcnBuilder, fields: list[Lane]) -> list[Lane]:
+    """Fields as 32-bit words."""
+    out: list[Lane] = []
+    for lane in fields:
+        if bits_of(lane.dtype) == 64:
+            out += b.words(lane)
+        elif lane.dtype is I1:
+            out.append(b.select(lane, b.const(U32, 1), b.const(U32, 0)))
+        else:
+            out.append(as_u32(lane))
+    return out
 
 
 @lowers("async_copy.tma_prefetch", "async_copy.prefetch_descriptor", target="amd")

@@ -14,6 +14,7 @@ from typing import Any
 
 from mimw.codegen.amdgcn.builder import AmdgcnBuilder
 from mimw.codegen.amdgcn.lower.barrier import check_named, meet
+from mimw.codegen.amdgcn.lower.descriptor import ROOM_BYTES, made_fields
 from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
 from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering, lowers
@@ -33,22 +34,28 @@ _WORD = 4
 
 
 class Words:
-    """The words of a function beside its barriers: `count` of them at byte `offset` of shared memory, which then has `end` bytes."""
+    """What stands behind a function's buffers: `count` words from byte `offset` of shared memory on, then its `rooms` for descriptors (number ->
+    byte), to byte `end`."""
 
-    __slots__ = ("count", "offset")
+    __slots__ = ("count", "end", "offset", "rooms")
 
     def __init__(self, function: Function) -> None:
-        self.offset = -(-int(function.options.get("shared_bytes", 0)) // _WORD) * _WORD
+        given = int(function.options.get("shared_bytes", 0))
+        self.offset = -(-given // _WORD) * _WORD
+        self.rooms: dict[int, int] = {}
         numbers = [int(x) for x in function.options.get("task_sync_ids") or ()]
+        slots: dict[int, int] = {}
         for op in function.walk():
             if isinstance(op, (NamedWaitOp, NamedArriveOp)):
                 numbers.append(op.number if op.id is None else 15)
+            elif isinstance(op, MakeDescriptorOp) and op.room >= 0:
+                slots[op.room] = max(op.slots, slots.get(op.room, 0))
         self.count = max(numbers) + 1 if any(numbers) else 0
-
-    @property
-    def end(self) -> int:
-        """Bytes of shared memory with the words."""
-        return self.offset + _WORD * self.count
+        end = self.offset + _WORD * self.count
+        for room, count in slots.items():
+            self.rooms[room] = end
+            end += count * ROOM_BYTES
+        self.end = end if self.count or slots else given
 
 
 def run_kernel(ctx: Lowering) -> None:
@@ -72,7 +79,7 @@ class _Frame:
         ctx, b = self.ctx, self.b
         self.check_room()
         check_named(list(self.function.walk()))
-        b.named_words = b.const(U32, self.words.offset)
+        b.named_words, b.rooms = b.const(U32, self.words.offset), self.words.rooms
         if self.zero_words():
             b.emit("p_wait_lgkm", [Imm(0)])
             b.emit("s_barrier", [])
@@ -84,10 +91,10 @@ class _Frame:
     def check_room(self) -> None:
         """The words have to fit, too."""
         most = self.ctx.target.max_shared_bytes
-        if self.words.count and self.words.end > most:
+        if self.words.end > most:
             raise CompilationError(
                 "shared-memory",
-                f"kernel {self.function.name} needs {self.words.end} bytes of shared memory with the words of its tasks; "
+                f"kernel {self.function.name} needs {self.words.end} bytes of shared memory with the words of its tasks and descriptors; "
                 f"{self.ctx.target.name} has {most}",
                 self.function.loc,
             )
@@ -218,7 +225,10 @@ class _Frame:
             return
         for operand in op.operands:
             self.bring(operand)
-        ctx.lower(op)
+        if isinstance(op, MakeDescriptorOp):
+            ctx.set(value, made_fields(ctx, op))
+        else:
+            ctx.lower(op)
 
 
 def _is_silent(op: OpBase) -> bool:
