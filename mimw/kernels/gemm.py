@@ -183,18 +183,14 @@ def gemm_split(
             place = parts + ml.arange(0, rows)[:, None] * BN + ml.arange(0, BN)[None, :]
             ml.store(place + (here + split).to(ml.int64) * (rows * BN), acc)
             if ml.atomic_add(counters + tile * workers + r, 1) == SPLITS - 1:
+                total = ml.load(place + here.to(ml.int64) * (rows * BN))
+                for other in range(1, SPLITS):
+                    total += ml.load(place + (here + other).to(ml.int64) * (rows * BN))
                 m, n = tile_m * BM + r * rows, tile_n * BN
-                for first in ml.static_range(
-                    0, BN, 32
-                ):  # few columns at a time, so that the loads of all parts are in flight together
-                    piece = parts + ml.arange(0, rows)[:, None] * BN + (first + ml.arange(0, 32))[None, :]
-                    total = ml.load(piece + here.to(ml.int64) * (rows * BN))
-                    for other in ml.static_range(1, SPLITS):
-                        total += ml.load(piece + (here + other).to(ml.int64) * (rows * BN))
-                    total = finish(total, m, n + first, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION)
-                    at_m, at_n = (m + ml.arange(0, rows))[:, None], (n + first + ml.arange(0, 32))[None, :]
-                    at = c + at_m.to(ml.int64) * stride_cm + at_n.to(ml.int64) * stride_cn
-                    ml.store(at, total.to(c.dtype.element_ty), mask=(at_m < M) & (at_n < N))
+                total = finish(total, m, n, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION)
+                at_m, at_n = (m + ml.arange(0, rows))[:, None], (n + ml.arange(0, BN))[None, :]
+                at = c + at_m.to(ml.int64) * stride_cm + at_n.to(ml.int64) * stride_cn
+                ml.store(at, total.to(c.dtype.element_ty), mask=(at_m < M) & (at_n < N))
                 ml.store(counters + tile * workers + r, 0)  # for the next launch
 
 
