@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 
 import mimw
 import mimw.language as ml
-from mimw.diagnostics import CompilationError
-from mimw.runtime.tensor_descriptor import TensorDescriptor
+from mimw.diagnostics import CompilationError, LaunchError
+from mimw.runtime.tensor_descriptor import MapSpec, TensorDescriptor, encode_map
 from mimw.sim.amdgcn.errors import SimulationError
 from tests.amdgcn_kit import run_compiled, same_on_amd
 
@@ -264,3 +265,56 @@ def test_the_simulator_sees_a_wait_for_the_wrong_phase(target: str) -> None:
         else:
             with pytest.raises(SimulationError, match="race"):
                 run_compiled(kernel, (1,), [out])
+
+
+# --------------------------------------------------------------------------------------------------------- shapes of blocks
+
+
+@mimw.kernel
+def line_through(src, dst, at, B: ml.constexpr):
+    buf = ml.local_alloc((B,), ml.dtype_of(src), 1)
+    full = ml.alloc_barriers(1)
+    ml.barrier_expect_bytes(full[0], B * ml.size_of(ml.dtype_of(src)))
+    ml.async_descriptor_load(src, buf[0], [16 * at], full[0])
+    ml.barrier_wait(full[0], 0)
+    ml.async_descriptor_store(dst, buf[0], [16 * at + 16])
+    ml.async_descriptor_store_wait(0)
+
+
+@mimw.kernel
+def box_through(src, dst, at, A: ml.constexpr, B: ml.constexpr, C: ml.constexpr):
+    buf = ml.local_alloc((A, B, C), ml.dtype_of(src), 1)
+    full = ml.alloc_barriers(1)
+    ml.barrier_expect_bytes(full[0], A * B * C * ml.size_of(ml.dtype_of(src)))
+    ml.async_descriptor_load(src, buf[0], [at, at - 2, 16 * at], full[0])
+    ml.barrier_wait(full[0], 0)
+    ml.async_descriptor_store(dst, buf[0], [at, 1, 0])
+    ml.async_descriptor_store_wait(0)
+
+
+@pytest.mark.parametrize("at", [0, -1, 3])
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+def test_blocks_of_one_dimension(dtype: str, at: int) -> None:
+    src, dst = numbers((101,), dtype), np.zeros(101, dtype)
+    args = [TensorDescriptor.from_tensor(x, [64]) for x in (src, dst)]
+    same_on_amd(line_through, (1,), [*args, at], (0,), B=64)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize(("block", "dtype"), [((2, 3, 24), "float16"), ((3, 5, 16), "uint8"), ((4, 8, 40), "float32")])
+def test_blocks_of_three_dimensions(block: tuple[int, int, int], dtype: str, at: int) -> None:
+    src, dst = numbers((3, 7, 48), dtype), np.zeros((3, 7, 48), dtype)
+    args = [TensorDescriptor(x, [3, 6, 43], [7 * 48, 48, 1], list(block)) for x in (src, dst)]  # ends inside of vectors
+    a, b, c = block
+    same_on_amd(box_through, (1,), [*args, at], (0,), A=a, B=b, C=c)
+
+
+def test_the_record_of_a_descriptor() -> None:
+    spec = MapSpec.get("f16", (32, 64), (), 0)
+    data = encode_map(spec, 0x1000, (100, 72), (80, 1), "nan")
+    assert len(data) == 128
+    base, nan, _, rows, columns = struct.unpack_from("<QIIii", data)
+    assert (base, nan, rows, columns) == (0x1000, 1, 100, 72)
+    assert struct.unpack_from("<QQ", data, 40) == (160, 2)
+    with pytest.raises(LaunchError, match=r"extents go to 2\^31 - 1"):
+        encode_map(spec, 0x1000, (1 << 31, 72), (80, 1), "zero")
