@@ -35,7 +35,7 @@ def check(a: Any, b: Any, scale: float = 1.0, bias: Any = None, **options: Any) 
     reach = abs(scale) * (a.double().abs() @ b.double().abs())
     if bias is not None:
         want, reach = want + bias.double(), reach + bias.double().abs()
-    sums = 2.0**-11 if a.element_size() == 1 else (a.shape[1] + 4) * 2.0**-22  # as mma.dot states
+    sums = 2.0**-10 if a.element_size() == 1 else (a.shape[1] + 4) * 2.0**-22  # as mma.dot states
     bound = sums * reach + torch.finfo(got.dtype).eps * want.abs() + 1e-6
     assert ((got.double() - want).abs() <= bound).all()
 

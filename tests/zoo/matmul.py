@@ -71,7 +71,7 @@ def product(a: Any, b: Any, precision: str, out: str, more: Any = 0.0) -> Want:
         return near(x @ y + more, 1, size * k * 2.0**-52)
     # fp8 products on the tensor core lose more: see mma.dot.
     fp8 = a.dtype.itemsize == 1
-    unit = (2.0**-11 if fp8 else k * 2.0**-22) + (UNIT[precision] if a.dtype == np.float32 else 0.0)
+    unit = (2.0**-10 if fp8 else k * 2.0**-22) + (UNIT[precision] if a.dtype == np.float32 else 0.0)
     return near(x @ y + more, 1, size * unit)
 
 
