@@ -34,6 +34,10 @@ class Atomic(Protocol):
         """Before the barrier of a release: what this warp wrote is on its way to all who may see it."""
         ...
 
+    def settle(self) -> None:
+        """Before the barrier of an acquire: this warp's atomics are done."""
+        ...
+
     def refresh(self) -> None:
         """After the barrier of an acquire: what this warp reads is new."""
         ...
@@ -71,6 +75,7 @@ def lower_atomic(
         old = one.run(pointers[0], values[0], compares[0] if compares is not None else None, guard)
         out = [_to_all(ctx, op, old)] if one.returns else [old]
     if op.sem in ("acquire", "acq_rel") and one.returns:
+        one.settle()
         b.barrier()
         one.refresh()
     if is_bool:

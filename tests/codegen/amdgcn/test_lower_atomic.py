@@ -96,3 +96,20 @@ def test_one_compare_and_swap_wins(target: str) -> None:
     assert 0 <= winner < 4
     assert [int(v) for v in out[:4]] == [0 if i == winner else winner + 1 for i in range(4)]
     np.testing.assert_array_equal(out[4:], np.arange(4) * 3)
+
+
+@mimw.kernel
+def own_tickets(counter_ptr, out_ptr, BLOCK: ml.constexpr):
+    at = ml.arange(0, BLOCK)
+    mine = ml.atomic_add(counter_ptr + at, 1)
+    ml.store(out_ptr + at, mine)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
+def test_an_acquire_is_done_before_the_waves_meet(target: str) -> None:
+    """Between the atomic and the barrier its wave waits; behind the barrier the caches go."""
+    kernel = own_tickets.compile(["*i32:16", "*i32:16"], {"BLOCK": 256}, target=target)
+    lines = [line.split() for line in str(kernel.asm["amdgcn"]).splitlines() if line.startswith("  ")]
+    names = [line[0] for line in lines if line[0] not in (";", "s_mov_b64", "s_nop")]
+    behind = names[max(i for i, name in enumerate(names) if name == "global_atomic_add") :]
+    assert behind[1:4] == ["s_waitcnt", "s_barrier", "buffer_inv"]

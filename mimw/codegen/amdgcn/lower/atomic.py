@@ -43,6 +43,10 @@ class Atomic:
             self.b.emit("buffer_wbl2", words)
         self.b.emit("p_wait_vm", [Imm(0)])
 
+    def settle(self) -> None:
+        """The answers of this wave's atomics are there: what other waves read behind the next barrier is what they acquire."""
+        self.b.emit("p_wait_vm", [Imm(0)])
+
     def refresh(self) -> None:
         """What this wave's caches hold may be old."""
         words: list[Operand] = [Symbol(w) for w in _SCOPES[self.scope]]

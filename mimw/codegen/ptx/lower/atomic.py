@@ -48,6 +48,9 @@ class Atomic:
     def publish(self) -> None:
         """The instruction itself releases."""
 
+    def settle(self) -> None:
+        """Nothing: an acquire is done before what follows it in its thread."""
+
     def refresh(self) -> None:
         """The instruction itself acquires."""
 
