@@ -129,7 +129,8 @@ def async_dot(
     """Start `A` [M, K] @ `B` [K, N] (+ `acc` [M, N]) on the tensor core; the result is in flight until `async_dot_wait`.
 
     `A` is a buffer or a tile, `B` a buffer, both of one type: f16, bf16, f32 (as tf32), fp8, int8, uint8. The buffers
-    stay untouched until the wait. M is a multiple of 64 a warp group, N of 8. Where `use_acc` is false, `acc` counts as
+    stay untouched until the wait. On Hopper the task has 4, 8 or 16 warps, K is a multiple of 32
+    bytes, and M and N are best multiples of 64 a warp group and of 8. Where `use_acc` is false, `acc` counts as
     zero. The result has `acc`'s dtype, or `out_dtype`: float32 (float16 for f16 operands; int32 for integers). `pred`,
     `mBarriers` and `two_ctas` belong to Blackwell; `max_num_imprecise_acc` is as for `dot`.
     """

@@ -96,6 +96,7 @@ OTHER_CODES: dict[str, str] = {
     "tile-too-large": "A tile takes more registers a thread than any machine has.",
     "tma-block": "TMA cannot copy a block of this shape, or from how it lies in shared memory.",
     "unsupported": "The target cannot do this; the text says why.",
+    "unawaited-copy": "The simulator: a copy into shared memory may still be under way when the kernel ends.",
     "unwritten-read": "The simulator, a warning: a buffer is read where nothing was ever written.",
     "wrapped-offset": "The simulator, a warning: an i32 offset wraps and reaches an address.",
     "write-before-wait": "The simulator: a buffer is written while an asynchronous operation still uses it.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mimw.diagnostics import InternalError
+from mimw.diagnostics import CompilationError, InternalError
 from mimw.ir.core import OpBase
 from mimw.ir.layout import Layout
 from mimw.ir.layout_factories import (
@@ -116,12 +116,27 @@ def mfma_way_of(accumulator: Layout, t: TensorType) -> tuple[int, int, int]:
     raise InternalError(f"{accumulator} is no v_mfma accumulator of {t}")
 
 
+def _check_wgmma(op: OpBase, num_warps: int) -> None:
+    """What a product asks of its task and of K: the instruction is issued by whole warp groups, and takes 32 bytes of K."""
+    if num_warps % 4:
+        text = f"async_dot by {num_warps} warp{'s' * (num_warps > 1)}: the tensor core takes products from whole warp groups"
+        raise CompilationError("unsupported", text, op.loc, hint="give the task num_warps=4 or 8, or use ml.dot")
+    b = op.operands[1].type
+    assert isinstance(b, MemDescType)
+    step, k = 256 // b.dtype.bits, b.shape[0]
+    if k % step:
+        text = f"async_dot of K = {k}: of this type the tensor core takes multiples of {step}"
+        hint = "make the blocks longer along K (copies fill what is outside of the tensor with zeros), or use ml.dot"
+        raise CompilationError("unsupported", text, op.loc, hint=hint)
+
+
 class AsyncDotRule(Rule):
     """wgmma. Primary: the accumulator's layout; operand A may be a tile in the instruction's own layout."""
 
     def seeds(self, op: OpBase, ctx: Context) -> list[Layout]:
         t = tile_of(op.results[0].type)
         assert t is not None
+        _check_wgmma(op, ctx.num_warps)
         return [wgmma_accumulator(t.shape, ctx.num_warps)]
 
     def fixed(self, op: OpBase) -> bool:

@@ -12,13 +12,13 @@ from mimw.sim.scheduler import Scheduler
 from mimw.sim.tile.descriptor import Descriptor
 from mimw.sim.tile.mbarrier import BarrierArray, ClusterBarrier, Mbarrier, NamedBarrier
 from mimw.sim.tile.races import Known
-from mimw.sim.tile.shared_memory import Allocation, Buffer
+from mimw.sim.tile.shared_memory import Allocation, Buffer, Use
 
 
 class Cta:
-    """One CTA: its place in the grid and its cluster, and its memory."""
+    """One CTA: its place in the grid and its cluster, and its memory. `filled`: the last copy into it that counts on each barrier."""
 
-    __slots__ = ("allocations", "barriers", "cluster", "maps", "name", "named", "pid", "rank")
+    __slots__ = ("allocations", "barriers", "cluster", "filled", "maps", "name", "named", "pid", "rank")
 
     def __init__(self, pid: tuple[int, int, int], rank: int, cluster: Cluster) -> None:
         self.pid = pid
@@ -29,19 +29,37 @@ class Cta:
         self.barriers: dict[object, BarrierArray] = {}
         self.named: dict[object, NamedBarrier] = {}
         self.maps: dict[tuple[int, int], Descriptor] = {}  # by room and slot
+        self.filled: dict[Mbarrier, Use] = {}
+
+    def leave(self) -> None:
+        """All tasks of the cluster are done: raise when a copy into this CTA may outlive it, for all that any of them knows."""
+        for barrier, use in self.filled.items():
+            if self.cluster.known.get(use.mark.who, 0) >= use.mark.at:
+                continue
+            error = SimulationError(
+                "unawaited-copy",
+                f"{use.what} into {use.buffer} may still be under way when the kernel ends: nothing waits for this phase of {barrier}",
+                use.loc,
+                hint="wait for every copy that is started: as many trips of the consumer as of the producer",
+                slot=str(use.buffer),
+                barrier=str(barrier),
+            )
+            error.program, error.iteration, error.after = self.pid, use.mark.trips, use.mark.after
+            raise error
 
 
 class Cluster:
     """CTAs that run together and reach each other's shared memory. `order`: what tasks have handed over through global memory, by
-    fences and atomics, in the whole grid."""
+    fences and atomics, in the whole grid. `known`: what the tasks that are done knew."""
 
-    __slots__ = ("ctas", "order", "scheduler", "sync")
+    __slots__ = ("ctas", "known", "order", "scheduler", "sync")
 
     def __init__(self, scheduler: Scheduler, order: Known) -> None:
         self.scheduler = scheduler
         self.ctas: list[Cta] = []
         self.sync = ClusterBarrier()
         self.order = order
+        self.known: Known = {}
 
     def peer(self, rank: int, loc: Loc) -> Cta:
         """The CTA with a rank."""

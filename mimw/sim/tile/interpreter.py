@@ -152,6 +152,8 @@ class _Runner:
             group=first.cta.name,
             trips=first.clock.trips,
         )
+        for m in machines if self.run.watch else ():
+            m.cta.leave()
 
     def _cluster(self, corner: _Dim3, scheduler: Scheduler) -> list[Machine]:
         cx, cy, cz = self.cluster

@@ -22,7 +22,7 @@ from mimw.sim.tile.cta import Cta
 from mimw.sim.tile.global_races import GlobalRaces
 from mimw.sim.tile.in_flight import InFlight
 from mimw.sim.tile.numerics import Array, numpy_dtype
-from mimw.sim.tile.races import Clock, Known
+from mimw.sim.tile.races import Clock, Known, join
 from mimw.sim.tile.registry import COMPUTES, EXECUTES
 from mimw.sim.tile.timeline import Timeline
 
@@ -156,6 +156,7 @@ class Machine:
         except SimulationError as e:
             self.blame(e)
             raise
+        join(self.cta.cluster.known, self.clock.known)
 
     def blame(self, e: SimulationError) -> None:
         """Say in an error that it is this task's, unless it is somebody's already. A deadlock is everybody's."""

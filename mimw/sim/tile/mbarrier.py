@@ -222,8 +222,9 @@ class NamedWait:
         return f"{self.barrier.name}: {self.barrier.arrived} of {self.barrier.count} threads"
 
     def hint(self) -> str | None:
-        """For people."""
-        return None
+        """What the numbers say."""
+        b = self.barrier
+        return f"{b.name} gets {b.arrived} of its {b.count} threads: the count is that of all warps that wait and arrive, times 32"
 
 
 class ClusterBarrier:

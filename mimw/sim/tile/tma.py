@@ -29,8 +29,10 @@ def start_load(
     """Start a copy whose `values` land in every target at one moment; `size` bytes then count on each target's barrier."""
     uses = [Use(b, WRITE, _COPY, f"a barrier_wait for {at}", op.loc, m.clock, at).begin() for b, at in targets]
     trips = tuple(m.clock.trips)
-    for _, barrier in targets:
+    for (_, barrier), use in zip(targets, uses, strict=True):
         barrier.copies += 1
+        if size:
+            m.cta.cluster.ctas[barrier.array.rank].filled[barrier] = use
 
     def finish() -> None:
         block = values()

@@ -135,7 +135,22 @@ def test_deadlock_at_a_named_barrier() -> None:
   barrier.named_arrive {count = 256, number = 3}
   control.yield
 }"""
-    assert "waits for named barrier 3: 160 of 256 threads" in fault(kernel("", text), []).message
+    e = fault(kernel("", text), [])
+    assert "waits for named barrier 3: 160 of 256 threads" in e.message
+    assert "hint: named barrier 3 gets 160 of its 256 threads" in str(e)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_copy_that_nobody_waits_for_until_the_kernel_ends(seed: int) -> None:
+    text = changed(RING, "control.for %zero, %n, %one", "control.for %one, %n, %one")  # the consumer, one trip less
+    text = changed(text, "%slot = arith.rem %i, %two", "%k = arith.sub %i, %one : i32\n    %slot = arith.rem %k, %two")
+    text = changed(text, "%trip = arith.div %i, %two", "%trip = arith.div %k, %two")
+    e = fault(kernel(RING_ARGUMENTS, text), ring_args(), seed=seed)
+    assert e.code == "unawaited-copy" and e.loc is not None and e.loc.line == line_of(text, "async_copy.tma_load")
+    assert e.message == (
+        "a TMA copy into ring[0] may still be under way when the kernel ends: nothing waits for this phase of full[0]"
+    )
+    assert e.program == (0, 0, 0) and e.iteration == (("i", 4),)
 
 
 def test_livelock_by_polling() -> None:
