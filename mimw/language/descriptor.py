@@ -280,7 +280,9 @@ def _strides(items: list[Any], t: TensorDescType, what: str) -> list[Value]:
         if isinstance(x, int):
             if last and x != 1:
                 fail("bad-argument", f"{what}: the last stride is {x}; TMA needs 1")
-            if not last and (x <= 0 or x * t.dtype.itemsize % 16):
+            if not last and x <= 0:
+                fail("bad-argument", f"{what}: a stride of {x} elements; TMA needs positive ones")
+            if not last and x * t.dtype.itemsize % 16:
                 fail("bad-argument", f"{what}: a stride of {x} elements is no multiple of 16 bytes")
             out.append(semantic.constant(x, I64))
         elif isinstance(x, tensor) and isinstance(x.value.type, DType) and not x.value.type.is_floating():

@@ -756,6 +756,11 @@ def descriptor_row(x):
 
 
 @wrong(x=P16)
+def descriptor_upwards(x):
+    d = ml.make_tensor_descriptor(x, [128, 128], [-128, 1], [64, 64])  # ! bad-argument @ ml.make_tensor_descriptor | a stride of -128 elements; TMA needs positive ones
+
+
+@wrong(x=P16)
 def descriptor_inner(x):
     d = ml.make_tensor_descriptor(x, [128, 128], [128, 1], [64, 4])  # ! bad-shape @ ml.make_tensor_descriptor | has 8 bytes
 

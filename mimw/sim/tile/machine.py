@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mimw.diagnostics import InternalError, Loc
+from mimw.diagnostics import InternalError, Loc, Note
 from mimw.ir.core import Block, Function, OpBase, Value
 from mimw.ir.types import I32, DType, PointerType, TensorType, element_of, shape_of
 from mimw.sim.errors import SimulationError
@@ -109,6 +109,7 @@ class Machine:
         "scheduler",
         "task",
         "timeline",
+        "wrap",
         "wrapped",
     )
 
@@ -124,6 +125,7 @@ class Machine:
         self.scheduler: Scheduler = cta.cluster.scheduler
         self.env: dict[Value, Any] = {}
         self.wrapped: dict[Value, Wrapped] = {}
+        self.wrap: tuple[Loc, Loc] | None = None  # the last access by a wrapped offset, and where that wrapped
         self.in_flight = InFlight()
         self.lifted = False
         self.task = ""
@@ -160,6 +162,9 @@ class Machine:
 
     def blame(self, e: SimulationError) -> None:
         """Say in an error that it is this task's, unless it is somebody's already. A deadlock is everybody's."""
+        if e.code == "out-of-bounds" and self.wrap is not None and e.loc == self.wrap[0] and not e.notes:
+            e.notes.append(Note("an i32 offset that reaches this address wraps here", self.wrap[1]))
+            e.hint = e.hint or _WIDER
         if e.program is None and e.code != "deadlock":
             e.program = self.pid
             e.task = self.task
@@ -292,7 +297,11 @@ class Machine:
             index = [int(i) for i in np.argwhere(used)[0]]
             which = f", element {index}" if index else ""
             text = f"an i32 offset wraps here and reaches the address of {op.name} at {op.loc}{which}"
-            self.warn(SimulationError("wrapped-offset", text, mark.loc, hint="compute the offset in ml.int64"))
+            self.warn(SimulationError("wrapped-offset", text, mark.loc, hint=_WIDER))
+            self.wrap = (op.loc, mark.loc)
+
+
+_WIDER = "compute the offset in ml.int64"
 
 
 def _may_be_offset(v: Value) -> bool:

@@ -172,6 +172,16 @@ WRAP = """  %big = arith.constant {value = 65536} : tensor<4xi32>
   %p = memory.ptr_add %xs, %f : tensor<4xptr<f32>>"""
 
 
+def test_an_access_outside_of_every_array_by_a_wrapped_offset_says_where_it_wraps() -> None:
+    with pytest.raises(SimulationError) as caught:
+        run(body(f"{WRAP}\n  %v = memory.load %p : tensor<4xf32>"), [floats(4), 0], (1,))
+    error = caught.value
+    assert error.code == "out-of-bounds" and error.hint == "compute the offset in ml.int64"
+    assert [(n.text, n.loc.line) for n in error.notes if n.loc] == [
+        ("an i32 offset that reaches this address wraps here", 4)
+    ]
+
+
 def test_a_wrapped_offset_that_reaches_an_address_is_reported() -> None:
     result = run(body(f"{WRAP}\n  %v = memory.load %p, mask = %on : tensor<4xf32>"), [floats(4), 0], (1,))
     assert result.warnings == [
