@@ -10,6 +10,7 @@ import importlib.util
 import linecache
 import os
 import sys
+import traceback
 from typing import Any
 
 from rich.console import Console
@@ -131,9 +132,23 @@ def _load(path: str) -> Any:
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     try:
         spec.loader.exec_module(module)
+    except CompilationError:
+        raise
+    except Exception as error:
+        raise CompilationError(
+            "inspect-file", f"{path} fails: {type(error).__name__}: {error}", _place(error)
+        ) from None
     finally:
         sys.path.pop(0)
     return module
+
+
+def _place(error: Exception) -> Loc | None:
+    """Where a program failed: the line that does not parse, or the innermost one that ran."""
+    if isinstance(error, SyntaxError):
+        return Loc(error.filename or "", error.lineno or 1)
+    frames = traceback.extract_tb(error.__traceback__)
+    return Loc(frames[-1].filename, frames[-1].lineno or 1) if frames else None
 
 
 def split_signature(kernel: Kernel, text: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from mimw import __version__
 from mimw.diagnostics import CompilationError, InternalError
 
 
@@ -29,6 +30,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mimw", description="Compile, inspect and check GPU kernels written in mimw.")
+    parser.add_argument("--version", action="version", version=f"mimw {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("doctor", help="what this machine has and can do")
     inspect = commands.add_parser("inspect", help="show a kernel at one stage of its compilation")

@@ -142,6 +142,9 @@ def sim(settings: Settings) -> int:
     """Run the program; the exit status: 0 when nothing is reported, else 1. Where JSON goes to stdout, all else goes to stderr."""
     if settings.timeline:  # before anything runs
         timeline.check(settings.timeline)
+    for path in (settings.json, settings.timeline):
+        if path and not Path(path).absolute().parent.is_dir():
+            raise CompilationError("sim-file", f"{path!r} cannot be written: there is no such folder")
     watch = Watch(settings)
     aside = contextlib.redirect_stdout(sys.stderr) if settings.json == "-" else contextlib.nullcontext()
     with aside:

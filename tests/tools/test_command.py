@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import mimw
 from mimw.tools import reference
 from mimw.tools.main import main
 
@@ -21,6 +22,38 @@ def test_doctor_says_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     for word in ("Python", "numpy", "sm_90a", "ptxas", "CUDA devices"):
         assert word in out
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"mimw {mimw.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "what"),
+    [
+        ("x = 1\ndef f(:\n", 2, "SyntaxError: invalid syntax"),
+        ("\nimport no_such_thing\n", 2, "ModuleNotFoundError"),
+    ],
+)
+def test_inspect_of_a_file_that_fails(
+    text: str, line: int, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text(text)
+    assert main(["inspect", f"{path}:f"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"{path}:{line}:") and "error[inspect-file]" in said and what in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("option", ["--json", "--timeline"])
+def test_sim_is_told_to_write_where_there_is_no_folder(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", str(EXAMPLES / "01_vector_add.py"), option, "no_such_folder/out.json"]) == 1
+    said = capsys.readouterr()
+    assert "error[sim-file]: 'no_such_folder/out.json' cannot be written" in said.err and "vector_add" not in said.out
 
 
 def test_demo_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
