@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
 from mimw.codegen.amdgcn.llvm import library_stamp
 from mimw.codegen.ptx.assemble import ptxas_version
@@ -62,6 +62,7 @@ class Kernel(KernelFunction):
         positional = code.co_varnames[: code.co_argcount]
         self.defaults = dict(zip(reversed(positional), reversed(fn.__defaults__ or ()), strict=False))
         self.defaults.update(fn.__kwdefaults__ or {})
+        self.debug: bool | None = None  # of the decorator
         self._runtime_names = {n for n, c in zip(self.parameter_names, self.constexpr_flags, strict=True) if not c}
         self._quick: dict[tuple[Any, ...], _Seen] = {}
         self._compiled: dict[Any, CompiledKernel] = {}
@@ -130,6 +131,8 @@ class Kernel(KernelFunction):
                 "not-yet", "is launched with num_ctas > 1: tiles spread over a cluster are not yet supported", hint
             )
         chosen = {k: given[k] for k in _OPTIONS if given.get(k) is not None}
+        if self.debug is not None:
+            chosen.setdefault("debug", self.debug)
         for name in ("num_warps", "num_stages", "maxnreg"):
             if name in chosen and type(chosen[name]) is not int:
                 raise self.refuse("launch-option", f"got {name}={chosen[name]!r}; it takes an integer")
@@ -464,13 +467,56 @@ class Launch:
             raise error.with_traceback(None) from None
 
 
-def kernel(fn: Callable[..., Any]) -> Kernel:
-    """Make a Python function a kernel. It is parsed at its first use, never run by Python. `TypeError` for anything else."""
+def _later() -> None:
+    """Stands for the function where the decorator gets keywords only."""
+
+
+@overload
+def kernel(fn: Callable[..., Any]) -> Kernel: ...
+
+
+@overload
+def kernel(
+    *,
+    debug: bool | None = None,
+    do_not_specialize: Sequence[int | str] | None = None,
+    do_not_specialize_on_alignment: Sequence[int | str] | None = None,
+    noinline: bool | None = None,
+    launch_metadata: Callable[..., Any] | None = None,
+    repr: Callable[..., Any] | None = None,
+    version: Any = None,
+) -> Callable[[Callable[..., Any]], Kernel]: ...
+
+
+def kernel(
+    fn: Callable[..., Any] = _later, *, debug: bool | None = None, **accepted: Any
+) -> Kernel | Callable[[Callable[..., Any]], Kernel]:
+    """Make a Python function a kernel. It is parsed at its first use, never run by Python. `TypeError` for anything else.
+
+    `debug` is the launch option of that name where a launch does not say. The other keywords of ``triton.jit`` (`do_not_specialize`,
+    `do_not_specialize_on_alignment`, `noinline`, `launch_metadata`, `repr`, `version`) are accepted and change nothing.
+    """
+    for name in accepted:
+        if name not in _ACCEPTED:
+            raise TypeError(f"@mimw.kernel has no keyword {name!r}; it has debug, {', '.join(_ACCEPTED)}")
+    if fn is _later:
+
+        def decorate(function: Callable[..., Any]) -> Kernel:
+            made = kernel(function)
+            made.debug = debug
+            return made
+
+        return decorate
     if isinstance(fn, Kernel):
         raise TypeError(f"{fn.name!r} is a kernel already: decorate it once")
     if not isinstance(fn, FunctionType):
         raise TypeError(f"@mimw.kernel takes a Python function, not a {type(fn).__name__}")
     return Kernel(fn)
+
+
+_ACCEPTED = (
+    "do_not_specialize", "do_not_specialize_on_alignment", "noinline", "launch_metadata", "repr", "version",
+)  # fmt: skip
 
 
 def assembler_version() -> str:

@@ -396,6 +396,12 @@ def autotune(
     for the same device, driver, assembler, mimw and kernel source. ``MIMW_PRINT_AUTOTUNING=1`` prints each time.
     """
 
+    for c in configs:
+        if not isinstance(c, Config):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"autotune takes a list of mimw.Config, this one holds a {type(c).__name__}: Config({{...}}, num_warps=...)"
+            )
+
     def bench(call: Callable[[], Any]) -> Any:
         if do_bench is not None:
             return do_bench(call, quantiles=QUANTILES)

@@ -320,3 +320,24 @@ def test_an_array_in_a_signature_stands_for_its_type() -> None:
     assert by_array.asm["ptx"] == by_text.asm["ptx"]
     with pytest.raises(mimw.LaunchError, match="kernels know no dtype complex64"):
         scale.compile([x.astype(np.complex64), x, "i32", "f32"], assembled=False)
+
+
+@mimw.kernel(
+    do_not_specialize=["n"],
+    launch_metadata=lambda grid, kernel, args: {},
+    debug=True,
+)
+def _checked(out, n):
+    ml.device_assert(n > 0, "n is positive")
+    ml.store(out, n)
+
+
+def test_the_decorator_takes_the_keywords_of_tritons() -> None:
+    out = np.zeros(1, np.int32)
+    _checked[(1,)](out, 3)
+    assert out[0] == 3
+    code = _checked.compile(["*i32", "i32"], assembled=False).asm["ptx"]
+    assert "trap" in code
+    assert "trap" not in _checked.compile(["*i32", "i32"], assembled=False, debug=False).asm["ptx"]
+    with pytest.raises(TypeError, match="no keyword 'debg'; it has debug, do_not_specialize"):
+        mimw.kernel(debg=True)  # pyright: ignore[reportCallIssue, reportArgumentType]

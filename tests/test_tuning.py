@@ -395,3 +395,8 @@ def test_measured_by_do_bench(cuda: FakeDriver):
     tuned[lambda meta: (mimw.cdiv(meta["n"], meta["BLOCK"]),)](Tensor(16, F32), 1000)
     assert [t and t[0] for t in tuned.configs_timings.values()] == [2.0, 0.5]
     assert testing.do_bench(lambda: fill[(16,)](Tensor(16, F32), 1000, BLOCK=64), rep=1) == 2.0
+
+
+def test_configurations_are_objects() -> None:
+    with pytest.raises(TypeError, match=r"a list of mimw\.Config, this one holds a dict"):
+        mimw.autotune([{"BLOCK": 16}], ["n"])  # pyright: ignore[reportArgumentType]
