@@ -52,6 +52,7 @@ def lower_local_slice(ctx: Lowering, op: Any) -> None:
                 "local-slice",
                 f"dimension {d} of {t} is swizzled: a slice of {op.shape[d]} has to start at a constant multiple of {extent}",
                 op.loc,
+                hint="or lay the buffer out in plain rows: ml.local_alloc(..., layout=ml.swizzled_shared_layout_encoding(1, 1, 1))",
             )
         step = _alignment(ctx, offset, lane) * stride * size
         align = min(align, step & -step or align)

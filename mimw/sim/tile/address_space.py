@@ -19,6 +19,8 @@ from mimw.sim.tile.numerics import Array, numpy_dtype
 
 _START = 0x10_0000_0000
 _GAP = 1 << 24
+_FAR = 1 << 40  # no offset of i32 reaches that far: an address of another kind
+_FOREIGN = "arrays have addresses of the simulator's own: one that was put into memory by the host means nothing to it"
 
 
 class Region:
@@ -151,7 +153,8 @@ class AddressSpace:
         element = tuple(int(i) for i in np.unravel_index(flat, access.shape)) if access.shape else ()
         which = f"element {list(element)} at " if element else ""
         address = int(access.at[first])
-        return SimulationError(code, f"{text}: {which}address {address:#x}, {self._nearest(address)}")
+        hint = _FOREIGN if code == "out-of-bounds" and self.regions and address > self.regions[-1].end + _FAR else None
+        return SimulationError(code, f"{text}: {which}address {address:#x}, {self._nearest(address)}", hint=hint)
 
     def _nearest(self, address: int) -> str:
         if not self.regions:

@@ -61,6 +61,13 @@ def test_out_of_bounds_names_everything() -> None:
     assert "0 bytes past the end of x [0x" in text and "[program (0, 0, 0)]" in text
 
 
+def test_an_address_of_the_hosts_is_told_as_one() -> None:
+    load = body("  %v = memory.load %x : f32", "%x: ptr<f32>, %y: ptr<f32>")
+    e = error(load, [0x7F00_0000_0000, floats(4)])
+    assert e.code == "out-of-bounds" and e.hint is not None and "put into memory by the host" in e.hint
+    assert error(load, [0, floats(4)]).hint is None
+
+
 def test_masked_lanes_touch_nothing() -> None:
     y = np.full(8, 7, np.float32)
     run(module(COPY), [floats(6), y[:6], 6], (1,))
