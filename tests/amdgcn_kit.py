@@ -18,8 +18,11 @@ from mimw.target import get_target
 from tests.language.engines_kit import NAMES, arrays, copies
 
 
-def run_compiled(kernel: CompiledKernel, grid: tuple[int, ...], args: list[Any], seed: int = 0) -> None:
-    """Execute the code object of a kernel on arrays (in place), descriptors of some, and numbers; `seed` picks an order of the waves."""
+def run_compiled(
+    kernel: CompiledKernel, grid: tuple[int, ...], args: list[Any], seed: int = 0, text: str | None = None
+) -> None:
+    """Execute the code object of a kernel (or `text` in its place) on arrays (in place), descriptors of some, and numbers; `seed` picks an
+    order of the waves."""
     meta, image = kernel.metadata, kernel.asm["hsaco"]
     assert isinstance(image, bytes)
     memory = GlobalMemory()
@@ -31,7 +34,8 @@ def run_compiled(kernel: CompiledKernel, grid: tuple[int, ...], args: list[Any],
         else:
             packed.append(a if isinstance(a, np.ndarray) else _bytes(param, a))
     gx, gy, gz = (*grid, 1, 1)[:3]
-    run(image, meta.entry, (gx, gy, gz), (meta.num_threads, 1, 1), packed, memory=memory, seed=seed)
+    code = image if text is None else text
+    run(code, meta.entry, (gx, gy, gz), (meta.num_threads, 1, 1), packed, memory=memory, seed=seed, arch=meta.target)
 
 
 def launch_in_amdgcn(monkeypatch: pytest.MonkeyPatch, target: str, seed: int = 0) -> list[CompiledKernel]:
