@@ -65,7 +65,7 @@ class Options:
         hang_timeout: str | float | None = None,
     ) -> None:
         self.num_warps = num_warps
-        self.num_stages = num_stages
+        self.num_stages = num_stages or 1  # 0: not pipelined, as TLX's kernels say it
         self.maxnreg = maxnreg
         self.enable_fp_fusion = enable_fp_fusion
         self.debug = os.environ.get("MIMW_DEBUG", "0") not in ("", "0") if debug is None else debug

@@ -142,7 +142,7 @@ class Kernel(KernelFunction):
         if options.num_warps not in (1, 2, 4, 8, 16, 32):
             raise self.refuse("launch-option", f"got num_warps={options.num_warps}; it is a power of two from 1 to 32")
         if options.num_stages < 1:
-            raise self.refuse("launch-option", f"got num_stages={options.num_stages}; it is at least 1")
+            raise self.refuse("launch-option", f"got num_stages={options.num_stages}; it is 0 or more")
         if options.maxnreg and not 24 <= options.maxnreg <= 255:
             raise self.refuse("launch-option", f"got maxnreg={options.maxnreg}; it is from 24 to 255")
         return options

@@ -70,7 +70,7 @@ WRONG: list[tuple[str, str, Any]] = [
     ("launch-arguments", "got two values for 'n'", lambda k, x, o: k[(1,)](x, o, 100, 1.0, n=3)),
     ("launch-option", "does not know 'num_warp'", lambda k, x, o: k[(1,)](x, o, 100, 1.0, num_warp=4)),
     ("launch-option", "num_warps=3", lambda k, x, o: k[(1,)](x, o, 100, 1.0, num_warps=3)),
-    ("launch-option", "num_stages=0", lambda k, x, o: k[(1,)](x, o, 100, 1.0, num_stages=0)),
+    ("launch-option", "num_stages=-1", lambda k, x, o: k[(1,)](x, o, 100, 1.0, num_stages=-1)),
     ("launch-option", "maxnreg=8", lambda k, x, o: k[(1,)](x, o, 100, 1.0, maxnreg=8)),
     ("launch-option", "takes an integer", lambda k, x, o: k[(1,)](x, o, 100, 1.0, num_warps="4")),
     ("not-yet", "num_ctas > 1", lambda k, x, o: k[(1,)](x, o, 100, 1.0, num_ctas=2)),
@@ -310,6 +310,16 @@ def test_numbers_of_numpy_are_constants_and_a_called_kernels_constants_may_be_ru
     out = np.zeros(8, np.int32)
     clip[(1,)](out, 5, size, (0, np.int64(7)))
     np.testing.assert_array_equal(out, [3 * (i if i < 5 else 7) + 3 for i in range(8)])
+
+
+def test_no_stages_are_one_stage() -> None:
+    x, out = arrays()
+    scale[(2,)](x, out, 100, 3.0, num_stages=0)
+    np.testing.assert_array_equal(out, x * 3)
+    none, one = (
+        scale.compile(["*f32", "*f32", "i32", "f32"], num_stages=n, assembled=False).asm["ptx"] for n in (0, 1)
+    )
+    assert none == one
 
 
 def test_an_array_in_a_signature_stands_for_its_type() -> None:
