@@ -30,8 +30,17 @@ def small(shape: tuple[int, int], dtype: Any, by_columns: bool, seed: int) -> An
     return found
 
 
-@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
-@pytest.mark.parametrize("config", CONFIGS, ids=repr)
+def _cases() -> list[Any]:
+    """Every configuration on one target with every change, on the other with the long checks."""
+    out: list[Any] = []
+    for i, config in enumerate(CONFIGS):
+        for j, target in enumerate(("gfx942", "gfx950")):
+            marks = () if (i + j) % 2 == 0 else (pytest.mark.deep,)
+            out.append(pytest.param(config, target, id=f"{config.kernel}{i}-{target}", marks=marks))
+    return out
+
+
+@pytest.mark.parametrize(("config", "target"), _cases())
 def test_products(monkeypatch: pytest.MonkeyPatch, config: GemmConfig, target: str) -> None:
     at = CONFIGS.index(config)
     dtype = (F16, BF16)[at % 2]
