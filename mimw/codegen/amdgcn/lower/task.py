@@ -101,7 +101,7 @@ class _Frame:
 
     def zero_words(self) -> bool:
         """The first thread zeroes all words; says whether there are any."""
-        ctx, b = self.ctx, self.b
+        b = self.b
         places = [self.words.offset + _WORD * i for i in range(self.words.count)]
         for op in self.function.walk():
             if isinstance(op, BarrierAllocOp):
@@ -115,7 +115,6 @@ class _Frame:
         for place in places:
             b.store("shared", b.const(U32, place), [b.const(U32, 0)], first)
         b.close_scope()
-        del ctx
         return True
 
     # ---------------------------------------------------------------------------------------------------- several tasks
