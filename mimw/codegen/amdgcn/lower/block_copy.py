@@ -1,4 +1,4 @@
-"""Copies of blocks through a descriptor, and of contiguous bytes, by all waves of the task, through registers.
+"""Copies of blocks through a descriptor, by all waves of the task, through registers.
 
 There is no copy engine: every wave loads its part of a block from global memory when the copy starts, and stores it to shared memory where
 the task next waits, meets or branches (`AmdgcnBuilder.put_off`); then its part of the bytes counts on the barrier. Lanes take 16 bytes along
@@ -14,11 +14,12 @@ from typing import Any
 
 from mimw.codegen.amdgcn.lower.atomic import Atomic
 from mimw.codegen.amdgcn.lower.barrier import land
+from mimw.codegen.amdgcn.lower.branch import Only, unsigned
 from mimw.codegen.amdgcn.lower.descriptor import Fields, fields_of
 from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
 from mimw.codegen.lane import Lane, Tile, bits_of
 from mimw.codegen.lowering import Lowering, lowers, refuse
-from mimw.codegen.machine import Block, Edge, Imm
+from mimw.codegen.machine import Imm
 from mimw.codegen.shared.addressing import Placement
 from mimw.codegen.shared.shared_memory import load_tile, memdesc, store_tile
 from mimw.ir import layout as algebra
@@ -96,7 +97,7 @@ class _Block:
         """Whether the coordinate `ahead` of register r's along d is inside of the tensor; as unsigned numbers, negative ones are not."""
         b = self.b
         x = b.plus(b.add(self.coords[d], self.own[d][r]), ahead)
-        return b.compare("lt", _unsigned(x), _unsigned(self.fields.sizes[d]))
+        return b.compare("lt", unsigned(x), unsigned(self.fields.sizes[d]))
 
     def rows_inside(self, r: int) -> Lane | None:
         """Whether register r is an element of the block, and inside along all dimensions but the innermost."""
@@ -148,10 +149,6 @@ class _Block:
         return [(r + i, b.both(rows, self.inside_innermost(r, i))) for i in range(self.width - 1)]
 
 
-def _unsigned(lane: Lane) -> Lane:
-    return Lane(U32, lane.reg, lane.off & 0xFFFFFFFF if lane.reg is None else lane.off, uniform=lane.uniform)
-
-
 def _divisor(ctx: Lowering, value: Value) -> int:
     """A power of two that divides a coordinate."""
     lane = ctx.scalar(value)
@@ -160,26 +157,6 @@ def _divisor(ctx: Lowering, value: Value) -> int:
     divisor = ctx.facts.of(value).divisor
     found = divisor[0] if divisor else 1
     return found & -found or _WIDEST
-
-
-class _Only:
-    """A branch that is taken where a predicate holds: ``with`` it, lowering goes on inside, and behind it afterwards."""
-
-    def __init__(self, ctx: Lowering, pred: Lane, hint: str) -> None:
-        self.ctx = ctx
-        self.pred = pred
-        self.inside, self.done = Block(hint), Block("go_on")
-
-    def __enter__(self) -> None:
-        ctx = self.ctx
-        ctx.branch(self.pred, Edge(self.inside, []), Edge(self.done, []))
-        ctx.place(self.inside)
-        ctx.b.open_scope()
-
-    def __exit__(self, *exc: object) -> None:
-        self.ctx.jump(self.done, [])
-        self.ctx.b.close_scope()
-        self.ctx.place(self.done)
 
 
 def _never(lane: Lane) -> bool:
@@ -199,7 +176,7 @@ def lower_tma_load(ctx: Lowering, op: Any) -> None:
         if pred is None or pred.off:
             _load_block(ctx, op)
         return
-    with _Only(ctx, pred, "copy_if"):
+    with Only(ctx, pred, "copy_if"):
         _load_block(ctx, op)
 
 
@@ -219,7 +196,7 @@ def _load_block(ctx: Lowering, op: Any) -> None:
     def finish() -> None:
         store_tile(ctx, place, shared, block.layout, t.shape, moved)
         if not _never(across):
-            with _Only(ctx, across, "mend"):
+            with Only(ctx, across, "mend"):
                 _mend(ctx, block, Placement(block.layout, shared, block.size, place.mix), place.address)
         land(ctx, op.barrier, block.bytes)
 
@@ -253,7 +230,7 @@ def lower_tma_store(ctx: Lowering, op: Any) -> None:
     across = block.across_end()
     if _never(across):
         return
-    with _Only(ctx, across, "rest"):
+    with Only(ctx, across, "rest"):
         for r in block.groups:
             address = block.address(r)
             for at, guard in block.elements_across(r):
@@ -276,72 +253,3 @@ def lower_tma_store_wait(ctx: Lowering, op: Any) -> None:
     """Shared memory was read when the copy was made; global memory is written when the counter says so."""
     if op.whole:
         amdgcn_builder(ctx).emit("p_wait_vm", [Imm(0)])
-
-
-# --------------------------------------------------------------------------------------------------------- contiguous bytes
-
-
-def _chunks(ctx: Lowering, buffer: Value, count: Value) -> tuple[list[tuple[Lane, Lane | None]], Lane]:
-    """The 16-byte chunks of a buffer that this lane copies, each with whether it is one of the `count` bytes; and that count."""
-    b = amdgcn_builder(ctx)
-    t, _ = memdesc(ctx, buffer)
-    total = t.dtype.itemsize
-    for n in t.shape:
-        total *= n
-    bytes_ = _unsigned(ctx.scalar(count))
-    tid = b.thread_id()
-    mine = b.shift(Lane(U32, b.register(tid), uniform=tid.uniform), 4)
-    step = _WIDEST * ctx.warp_size * ctx.num_warps
-    out: list[tuple[Lane, Lane | None]] = []
-    for first in range(0, total, step):
-        at = b.plus(mine, first)
-        out.append((at, b.compare("lt", at, bytes_)))
-    return out, bytes_
-
-
-@lowers("async_copy.bulk_load", target="amd")
-def lower_bulk_load(ctx: Lowering, op: Any) -> None:
-    """16 bytes a lane; the bytes count when they are there."""
-    pred = ctx.scalar(op.pred) if op.pred is not None else None
-    if pred is None or pred.reg is None:
-        if pred is None or pred.off:
-            _load_bytes(ctx, op)
-        return
-    with _Only(ctx, pred, "copy_if"):
-        _load_bytes(ctx, op)
-
-
-def _load_bytes(ctx: Lowering, op: Any) -> None:
-    b = amdgcn_builder(ctx)
-    chunks, count = _chunks(ctx, op.dst, op.bytes)
-    base = b.bitcast(ctx.scalar(op.ptr), U64)
-    place = ctx.shared[op.dst].address
-    found: list[list[Lane]] = []
-    for at, guard in chunks:
-        found.append(
-            b.load("global", U32, b.op("add", U64, base, b.widen(at_register(ctx, at), U64)), 4, guard, None, "")
-        )
-
-    def finish() -> None:
-        for (at, guard), lanes in zip(chunks, found, strict=True):
-            b.store("shared", b.add(place, at), lanes, guard)
-        land(ctx, op.barrier, count)
-
-    b.put_off(finish)
-
-
-def at_register(ctx: Lowering, lane: Lane) -> Lane:
-    """A lane whose constant is part of its register."""
-    return lane if lane.reg is None or not lane.off else Lane(lane.dtype, ctx.b.register(lane), uniform=lane.uniform)
-
-
-@lowers("async_copy.bulk_store", target="amd")
-def lower_bulk_store(ctx: Lowering, op: Any) -> None:
-    """16 bytes a lane."""
-    b = amdgcn_builder(ctx)
-    chunks, _ = _chunks(ctx, op.src, op.bytes)
-    base = b.bitcast(ctx.scalar(op.ptr), U64)
-    place = ctx.shared[op.src].address
-    for at, guard in chunks:
-        lanes = b.load("shared", U32, b.add(place, at), 4, guard, None, "")
-        b.store("global", b.op("add", U64, base, b.widen(at_register(ctx, at), U64)), lanes, guard)
