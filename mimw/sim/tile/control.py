@@ -53,7 +53,10 @@ def _while(m: Machine, op: OpBase) -> Exit | None:
     trips, depth = m.clock.trips, len(m.clock.trips)
     for trip in count():
         trips[depth:] = [("trip", trip)]
+        before = [m.env[v] for v in condition.args] if trip else None
         m.transfer(condition.args, carried)
+        if before is not None and all(_same(x, m.env[v]) for x, v in zip(before, condition.args, strict=True)):
+            m.scheduler.poll(op.loc)  # a trip like the one before: only others can end this
         if not bool(m.env[m.run_block(condition).values[0]]):
             # The results come from the condition's arguments: what carried them may be bound anew by now.
             carried = condition.args
@@ -68,6 +71,10 @@ def _while(m: Machine, op: OpBase) -> Exit | None:
     del trips[depth:]
     m.transfer(op.results, carried)
     return None
+
+
+def _same(a: object, b: object) -> bool:
+    return a is b or (isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.array_equal(a, b))  # pyright: ignore[reportUnknownArgumentType]
 
 
 @executes("control.if")
