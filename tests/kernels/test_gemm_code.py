@@ -81,7 +81,7 @@ def test_the_fastest_is_chosen():
 
 
 # A tile in one of the majors that it is offered for; `deep` takes all.
-@pytest.mark.parametrize("index, config", list(enumerate(offered((False, True)))), ids=str)
+@pytest.mark.parametrize("index, config", list(enumerate(offered((False, True))[:21])), ids=str)
 def test_tiles_without_spills(index: int, config: GemmConfig):
     majors = next(m for m in (*MAJORS[index % 4 :], *MAJORS) if config in offered(m))
     clean(compiled(config, majors, "bf16", "bf16"))
@@ -102,13 +102,13 @@ def test_epilogues_without_spills(kernel: str):
         if kernel == "cooperative"
         else GemmConfig("pingpong", 128, 128, 64, 5)
     )
-    for activation in ("relu", "gelu", "gelu_tanh", "silu"):
+    for activation in ("gelu", "silu"):
         clean(compiled(config, (False, True), "f16", "f16", activation=activation, bias="*f16", scale="f32"))
 
 
 @pytest.mark.parametrize("precise", [False, True])
 def test_fp8_without_spills(precise: bool):
-    for config in offered((False, True), 1, precise)[:: 1 if precise else 4]:
+    for config in offered((False, True), 1, precise)[:: 3 if precise else 9]:
         assert config.BK == 128
         clean(compiled(config, (False, True), "f8e4m3", "bf16", precise=precise))
 
