@@ -126,3 +126,33 @@ def test_fewer_registers_where_they_are_asked_for() -> None:
     c = np.zeros((m, n), np.float32)
     run_compiled(kernel, (1,), [a, b, c, m, n, k, k, n, n])
     np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-5, atol=1e-4)
+
+
+@mimw.kernel
+def backwards(a_ptr, b_ptr, c_ptr, start, N: ml.constexpr, K: ml.constexpr):
+    rows, depth = ml.arange(0, N), ml.arange(0, K)
+    acc = ml.zeros((N, N), ml.float32)
+    for k in range(start, 0, -K):
+        a = ml.load(a_ptr + rows[:, None] * start + (k - K + depth)[None, :])
+        b = ml.load(b_ptr + (k - K + depth)[:, None] * N + rows[None, :])
+        acc = ml.dot(a, b, acc)
+    ml.store(c_ptr + rows[:, None] * N + rows[None, :], acc)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
+def test_loops_of_few_trips(target: str) -> None:
+    """The last trip stands behind the loop: none, one, two and three of them, forwards and backwards."""
+    forwards = compiled("bf16", "bf16", (64, 64, 32), target)
+    types = ["*bf16:16", "*bf16:16", "*f32:16", "i32:16"]
+    downwards = backwards.compile(types, {"N": 64, "K": 32}, target=target, num_stages=2)
+    assert "v_mfma" in str(downwards.asm["amdgcn"])
+    rng = np.random.default_rng(7)
+    for k in (0, 32, 64, 96):
+        a, b = (rng.integers(-4, 5, s).astype(ml_dtypes.bfloat16) for s in ((64, max(k, 1)), (max(k, 1), 64)))
+        want = a[:, :k].astype(np.float32) @ b[:k].astype(np.float32)
+        c = np.full((64, 64), np.nan, np.float32)
+        run_compiled(forwards, (1,), [a, b, c, 64, 64, k, max(k, 1), 64, 64])
+        np.testing.assert_array_equal(c, want)
+        c = np.full((64, 64), np.nan, np.float32)
+        run_compiled(downwards, (1,), [a, b, c, k])
+        np.testing.assert_array_equal(c, want)
