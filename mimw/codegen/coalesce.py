@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mimw.codegen.dataflow import bits, end_reads, live_at_ends, named, trivial_parameters
 from mimw.codegen.machine import (
     Block,
     Comment,
@@ -43,7 +44,6 @@ class Coalescing:
         self.fn = fn
         self.bears_copies = bears_copies
         self.blocks = reachable_blocks(fn)
-        self.alias: dict[Reg, Reg | Imm] = {}
         self.number: dict[Reg, int] = {}
         self.values: list[Reg] = []
         self.leader: list[int] = []
@@ -57,7 +57,7 @@ class Coalescing:
         self.order = {id(block): i for i, block in enumerate(self.blocks)}
         self.preds: dict[int, int] = {}
         self._check_edges()
-        self._forward_params()
+        self.alias = trivial_parameters(self.blocks, lambda value, param: value.cls == param.cls)
         self._number_values()
         self._live_ranges()
         self._join_ties()
@@ -85,29 +85,7 @@ class Coalescing:
 
     def value(self, operand: Reg | Imm) -> Reg | Imm:
         """The value that stands for `operand` once trivial parameters are gone."""
-        while isinstance(operand, Reg) and operand in self.alias:
-            operand = self.alias[operand]
-        return operand
-
-    def _forward_params(self) -> None:
-        """A parameter that only ever gets one register value (or itself) is that value."""
-        incoming: dict[Reg, list[Reg | Imm]] = {}
-        for block in self.blocks:
-            for edge in self.term(block).edges:
-                for param, arg in zip(edge.block.params, edge.args, strict=True):
-                    incoming.setdefault(param, []).append(arg)
-        changed = True
-        while changed:
-            changed = False
-            for param, args in incoming.items():
-                if param in self.alias:
-                    continue
-                others = {value for value in map(self.value, args) if value is not param}
-                if len(others) == 1:
-                    only = others.pop()
-                    if isinstance(only, Reg) and only.cls == param.cls:
-                        self.alias[param] = only
-                        changed = True
+        return named(operand, self.alias) if isinstance(operand, Reg) else operand
 
     # --- live ranges
 
@@ -143,13 +121,13 @@ class Coalescing:
         return found
 
     def _live_ranges(self) -> None:
-        live_out = self._live_out()
+        self.live_at_entry, live_out = live_at_ends(self.blocks, self._block_uses)
         point = 0
         for block in self.blocks:
             start = point
             end = start + 1 + 3 * len(block.insts)
             point = end + 1
-            last = dict.fromkeys(_bits(live_out[id(block)]), end)
+            last = dict.fromkeys(bits(live_out[id(block)]), end)
             self._walk_back(block, start, end, last)
             for index, upto in last.items():
                 self.live[index] |= (2 << upto) - (1 << start)
@@ -161,7 +139,7 @@ class Coalescing:
 
     def _walk_back(self, block: Block, start: int, end: int, last: dict[int, int]) -> None:
         """Fill the ranges that end inside `block`; leaves in `last` what is live at its start, with its last point."""
-        for index in self.numbers(self._end_uses(block), self.term(block).loc):
+        for index in self.numbers(end_reads(block, self.alias), self.term(block).loc):
             last.setdefault(index, end)
         for i in range(len(block.insts) - 1, -1, -1):
             inst = block.insts[i]
@@ -187,45 +165,11 @@ class Coalescing:
             found = self.ties[id(inst)] = dict(ties(inst))
         return found
 
-    def _end_uses(self, block: Block) -> list[Reg]:
-        """What the terminator of `block` reads: its condition and the arguments of real parameters."""
-        term = self.term(block)
-        uses = [term.cond] if term.cond is not None else []
-        for edge in term.edges:
-            for param, arg in zip(edge.block.params, edge.args, strict=True):
-                if isinstance(arg, Reg) and param not in self.alias:
-                    uses.append(arg)
-        return uses
-
-    def _live_out(self) -> dict[int, int]:
-        """What is live at the end of each block beyond its own edge arguments, as a bitset over values."""
-        needs: dict[int, int] = {}
-        gives: dict[int, int] = {}
-        for block in self.blocks:
-            needs[id(block)], gives[id(block)] = self._block_uses(block)
-        live_in = dict(needs)
-        live_out = dict.fromkeys(needs, 0)
-        changed = True
-        while changed:
-            changed = False
-            for block in reversed(self.blocks):
-                key = id(block)
-                out = 0
-                for edge in self.term(block).edges:
-                    out |= live_in[id(edge.block)]
-                new = needs[key] | (out & ~gives[key])
-                live_out[key] = out
-                if new != live_in[key]:
-                    live_in[key] = new
-                    changed = True
-        self.live_at_entry = live_in[id(self.blocks[0])] if self.blocks else 0
-        return live_out
-
     def _block_uses(self, block: Block) -> tuple[int, int]:
         """Values that `block` reads before it writes them, and values that it writes (parameters are written)."""
         term = self.term(block)
         need = 0
-        for index in self.numbers(self._end_uses(block), term.loc):
+        for index in self.numbers(end_reads(block, self.alias), term.loc):
             need |= 1 << index
         give = 0
         for inst in reversed(block.insts):
@@ -246,7 +190,7 @@ class Coalescing:
 
     def _check_entry(self) -> None:
         if self.live_at_entry:
-            names = ", ".join(repr(self.values[i]) for i in list(_bits(self.live_at_entry))[:4])
+            names = ", ".join(repr(self.values[i]) for i in list(bits(self.live_at_entry))[:4])
             raise InternalError(f"{self.fn.name} uses registers before they are defined: {names}")
 
     # --- coalescing
@@ -319,14 +263,3 @@ class Coalescing:
             chosen = next((m for m in members if m.hint), members[0])
             self.chosen[root] = chosen
         return chosen
-
-
-def _bits(mask: int) -> list[int]:
-    """The indices of the ones of `mask`, ascending."""
-    text = bin(mask)[:1:-1]
-    found: list[int] = []
-    at = text.find("1")
-    while at >= 0:
-        found.append(at)
-        at = text.find("1", at + 1)
-    return found

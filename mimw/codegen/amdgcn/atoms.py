@@ -8,6 +8,7 @@ may share registers even while both are live. Checks that the function is valid 
 from __future__ import annotations
 
 from mimw.codegen.amdgcn.registers import alignment, shape
+from mimw.codegen.dataflow import named, trivial_parameters
 from mimw.codegen.machine import Block, Function, Imm, Inst, Reg, Terminator, operand_regs, reachable_blocks, written
 from mimw.diagnostics import InternalError, Loc
 
@@ -32,13 +33,12 @@ class Atoms:
         self.fn = fn
         self.blocks = reachable_blocks(fn)
         self.order = {id(block): i for i, block in enumerate(self.blocks)}
-        self.alias: dict[Reg, Reg] = {}
         self.parts: dict[Reg, tuple[Reg, int]] = {}
         self.atoms: dict[Reg, list[int]] = {}
         self.owner: list[Reg] = []
         self.value: list[int] = []
         self._check_edges()
-        self._forward_params()
+        self.alias = trivial_parameters(self.blocks, lambda value, param: shape(value.cls) == shape(param.cls))
         self._find_parts()
         self._number()
         self._equal_values()
@@ -84,28 +84,7 @@ class Atoms:
 
     def named(self, reg: Reg) -> Reg:
         """The value that stands for `reg` once trivial parameters are gone."""
-        while reg in self.alias:
-            reg = self.alias[reg]
-        return reg
-
-    def _forward_params(self) -> None:
-        """A parameter that only ever gets one value (or itself) is that value."""
-        incoming: dict[Reg, list[Reg | Imm]] = {}
-        for block in self.blocks:
-            for edge in self.term(block).edges:
-                for param, arg in zip(edge.block.params, edge.args, strict=True):
-                    incoming.setdefault(param, []).append(arg)
-        changed = True
-        while changed:
-            changed = False
-            for param, args in incoming.items():
-                if param in self.alias:
-                    continue
-                others = {self.named(arg) if isinstance(arg, Reg) else arg for arg in args} - {param}
-                only = others.pop() if len(others) == 1 else None
-                if isinstance(only, Reg) and shape(only.cls) == shape(param.cls):
-                    self.alias[param] = only
-                    changed = True
+        return named(reg, self.alias)
 
     def _find_parts(self) -> None:
         """Parts that are aligned are names for registers of their source; the others are copies."""

@@ -9,6 +9,7 @@ instruction writes before it has read everything (`writes_early`).
 from __future__ import annotations
 
 from mimw.codegen.amdgcn.atoms import Atoms
+from mimw.codegen.dataflow import bits, end_reads, live_at_ends
 from mimw.codegen.machine import Block, Comment, Function, Inst, Not, Reg, ties, written
 from mimw.diagnostics import InternalError
 
@@ -63,13 +64,7 @@ class Liveness(Atoms):
 
     def end_reads(self, block: Block) -> list[Reg]:
         """What the terminator reads: its condition and arguments of real parameters."""
-        term = self.term(block)
-        uses = [term.cond] if term.cond is not None else []
-        for edge in term.edges:
-            for param, arg in zip(edge.block.params, edge.args, strict=True):
-                if isinstance(arg, Reg) and param not in self.alias:
-                    uses.append(arg)
-        return uses
+        return end_reads(block, self.alias)
 
     def _ranges(self) -> None:
         out = self._live_out()
@@ -116,26 +111,9 @@ class Liveness(Atoms):
 
     def _live_out(self) -> dict[int, int]:
         """What is live at the end of each block beyond its own edge arguments, as a bitset over atoms."""
-        needs: dict[int, int] = {}
-        gives: dict[int, int] = {}
-        for block in self.blocks:
-            needs[id(block)], gives[id(block)] = self._block_uses(block)
-        live_in, live_out = dict(needs), dict.fromkeys(needs, 0)
-        changed = True
-        while changed:
-            changed = False
-            for block in reversed(self.blocks):
-                key = id(block)
-                out = 0
-                for edge in self.term(block).edges:
-                    out |= live_in[id(edge.block)]
-                new = needs[key] | (out & ~gives[key])
-                live_out[key] = out
-                if new != live_in[key]:
-                    live_in[key] = new
-                    changed = True
-        if self.blocks and live_in[id(self.blocks[0])]:
-            names = {repr(self.owner[atom]) for atom in bits(live_in[id(self.blocks[0])])}
+        at_entry, live_out = live_at_ends(self.blocks, self._block_uses)
+        if at_entry:
+            names = {repr(self.owner[atom]) for atom in bits(at_entry)}
             raise InternalError(f"{self.fn.name} uses registers before they are defined: {sorted(names)[:4]}")
         return live_out
 
@@ -165,14 +143,3 @@ class Liveness(Atoms):
     def _mask(self, reg: Reg) -> int:
         atoms = self.of(reg)
         return ((1 << len(atoms)) - 1) << atoms[0]
-
-
-def bits(mask: int) -> list[int]:
-    """The indices of the ones of `mask`, ascending."""
-    text = bin(mask)[:1:-1]
-    found: list[int] = []
-    at = text.find("1")
-    while at >= 0:
-        found.append(at)
-        at = text.find("1", at + 1)
-    return found
