@@ -210,11 +210,4 @@ def bind(t: Tracer, fn: Callable[..., Any], args: list[Any], kwargs: dict[str, A
     return names
 
 
-def is_constexpr_annotation(a: Any) -> bool:
-    """Whether an annotation (object or text) says constexpr."""
-    if isinstance(a, str):
-        return a.split("[")[0].split(".")[-1].strip() == "constexpr"
-    return a is constexpr or isinstance(a, constexpr)
-
-
 CALLS: dict[type[ast.AST], Callable[[Tracer, Any], Any]] = {ast.Call: visit_call}

@@ -1,4 +1,4 @@
-"""Small moves that passes are made of: replace, clone, walk, and a driver that applies patterns until none applies.
+"""Small moves that passes are made of: replace, clone, walk, erase what is dead.
 
 Knows no op. Uses stay true, since everything goes through the methods of `core`.
 """
@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from mimw.ir.core import Argument, Block, Function, OpBase, Region, Value
 from mimw.ir.opdef import Op
-
-Pattern = Callable[[OpBase], bool]
 
 
 def replace(op: OpBase, values: Sequence[Value]) -> None:
@@ -68,29 +66,12 @@ def clone_function(function: Function) -> Function:
     return new
 
 
-def inline_block(block: Block, arguments: Sequence[Value], anchor: OpBase) -> list[Value]:
-    """Copy a block's ops, without its terminator, before `anchor`; the copies of what the terminator carries."""
-    values = dict(zip(block.args, arguments, strict=True))
-    target = anchor.parent
-    assert target is not None
-    for op in block.ops[:-1]:
-        target.insert_before(anchor, clone(op, values))
-    return [values.get(v, v) for v in block.ops[-1].operands]
-
-
 def walk_blocks(block: Block) -> Iterator[Block]:
     """A block and all blocks inside it, outer before inner."""
     yield block
     for op in list(block.ops):
         for region in op.regions:
             yield from walk_blocks(region.block)
-
-
-def move_before(op: OpBase, anchor: OpBase) -> None:
-    """Take an op out of its block and put it before `anchor` (of any block)."""
-    assert op.parent is not None and anchor.parent is not None
-    op.parent.ops.remove(op)
-    anchor.parent.insert_before(anchor, op)
 
 
 def erase_dead(block: Block, removable: Callable[[OpBase], bool] | None = None) -> bool:
@@ -117,35 +98,3 @@ def _stays(op: OpBase) -> bool:
     if op.spec.terminator:
         return op.spec.name == "control.yield"
     return _is_pure(op)
-
-
-def _attached(block: Block, body: Block) -> bool:
-    """Whether a block still belongs to the function: an op around it may have been erased in this sweep."""
-    while block is not body:
-        op = block.parent_op
-        if op is None or op.parent is None:
-            return False
-        block = op.parent
-    return True
-
-
-def apply_patterns(function: Function, patterns: dict[str, Sequence[Pattern]], limit: int = 32) -> bool:
-    """Offer every op to the patterns listed under its name (or under "*") until none applies, in sweeps over the
-    function.
-
-    A pattern returns whether it changed something; it may erase or replace the op that it is given and ops before it.
-    Whether anything changed. RuntimeError when `limit` sweeps do not settle it.
-    """
-    everywhere = patterns.get("*", ())
-    for sweep in range(limit):
-        changed = False
-        for block in list(walk_blocks(function.block)):
-            if not _attached(block, function.block):
-                continue
-            for op in list(block.ops):
-                for pattern in (*patterns.get(op.spec.name, ()), *everywhere):
-                    if op.parent is not None and pattern(op):
-                        changed = True
-        if not changed:
-            return sweep > 0
-    raise RuntimeError(f"patterns do not settle in {limit} sweeps over {function.name}")

@@ -67,7 +67,7 @@ DESCRIPTOR_BYTES = 144
 """Shared memory of a `make_descriptor` for the whole kernel, at a multiple of 128: a tensor map under way, and what the CTA's maps have in common."""
 
 SLOT_ALIGN = 1024
-"""Every slot of a ring starts at a multiple of the longest swizzle period."""
+"""Every buffer, and every slot of a ring, starts at a multiple of the longest swizzle period (128-byte swizzle: 8 rows of 128 bytes)."""
 
 
 def slot_bytes(t: MemDescType) -> int:

@@ -25,7 +25,6 @@ from mimw.ir.core import Block, Function, Module, OpBase, Value
 from mimw.ir.opdef import Op, OpSpec
 from mimw.ir.types import I1, InflightType, MemDescType, TensorDescType, TensorType, Type, element_of
 
-_LOOPS = ("control.for", "control.while")
 _COMBINES = ("tensor.reduce", "tensor.scan")
 
 

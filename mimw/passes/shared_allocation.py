@@ -22,7 +22,7 @@ from mimw.ir.ops.control import ForOp, WhileOp
 from mimw.ir.ops.memory import LocalAllocOp, StorageOp, members_of
 from mimw.ir.ops.mma import AsyncDotOp, AsyncDotWaitOp
 from mimw.ir.ops.tensor import ConvertLayoutOp
-from mimw.ir.scratch import DESCRIPTOR_BYTES, scratch_bytes
+from mimw.ir.scratch import DESCRIPTOR_BYTES, SLOT_ALIGN, scratch_bytes, slot_bytes
 from mimw.ir.types import MemDescType
 from mimw.passes.tasks import TaskMap
 from mimw.target import Target
@@ -84,17 +84,6 @@ def buffer_bytes(t: MemDescType) -> int:
     return slots * slot_bytes(t)
 
 
-def slot_bytes(t: MemDescType) -> int:
-    """Bytes of one slot of a ring, rounded up so that every slot keeps the buffer's alignment."""
-    if t.layout is None:
-        n = t.dtype.itemsize
-        for s in t.shape:
-            n *= s
-        return n
-    size = t.layout.size * t.dtype.itemsize
-    return (size + BUFFER_ALIGN - 1) // BUFFER_ALIGN * BUFFER_ALIGN
-
-
 _REACHED_BY_OTHERS = frozenset(
     (
         "async_copy.tma_load",
@@ -106,8 +95,6 @@ _REACHED_BY_OTHERS = frozenset(
         "cluster.async_remote_copy",
     )
 )
-BUFFER_ALIGN = 1024
-"""Every buffer starts at a multiple of the longest swizzle period (128-byte swizzle: 8 rows of 128 bytes)."""
 
 
 def _collect(fn: Function) -> tuple[list[_Piece], int]:
@@ -145,9 +132,9 @@ def _collect(fn: Function) -> tuple[list[_Piece], int]:
             elif any(tasks.of(user.parent) != task for user in users):
                 end = len(order)
             if op.total:
-                pieces.append(_Piece(op, op.total, BUFFER_ALIGN, at, end, task))
+                pieces.append(_Piece(op, op.total, SLOT_ALIGN, at, end, task))
             elif isinstance(op, LocalAllocOp):
-                align = BUFFER_ALIGN if op.type.layout is not None else 16
+                align = SLOT_ALIGN if op.type.layout is not None else 16
                 pieces.append(_Piece(op, buffer_bytes(op.type), align, at, end, task))
         else:
             size = scratch_bytes(op)

@@ -5,19 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mimw.ir.builder import Builder
 from mimw.ir.core import Module, OpBase
 from mimw.ir.opdef import elementwise
 from mimw.ir.parser import parse_module
 from mimw.ir.printer import print_module
 from mimw.ir.rewriter import (
-    apply_patterns,
     clone_function,
     erase_dead,
-    inline_block,
-    move_before,
     replace,
-    walk_blocks,
 )
 from mimw.ir.verifier import verify
 from tests.ir.programs import HERE, Maker
@@ -73,47 +68,6 @@ def test_replace() -> None:
     replace(_named(module, "twice"), [module.function.block.args[0]])
     verify(module)
     assert _named(module, "a").operands == [module.function.block.args[0]] * 2
-
-
-def test_patterns_until_none_applies() -> None:
-    module = _module()
-
-    def add_to_sub(op: OpBase) -> bool:
-        b = Builder(op.parent, HERE, op)  # type: ignore[arg-type]
-        negative = b.elementwise("arith.neg", op.operands[1])
-        replace(op, [b.elementwise("arith.sub", op.operands[0], negative)])
-        return True
-
-    assert apply_patterns(module.function, {"arith.add": [add_to_sub]})
-    verify(module)
-    assert "arith.add" not in print_module(module)
-    assert not apply_patterns(module.function, {"arith.add": [add_to_sub]})
-
-
-def test_patterns_that_erase_an_op_around() -> None:
-    module = _module()
-    seen: list[str] = []
-
-    def drop_if(op: OpBase) -> bool:
-        replace(op, [op.operands[0].owner.args[0]])  # type: ignore[union-attr]
-        return True
-
-    apply_patterns(module.function, {"control.if": [drop_if], "arith.neg": [lambda op: bool(seen.append(op.name))]})
-    verify(module)
-    assert seen == []
-
-
-def test_inline_block_and_move() -> None:
-    module = _module()
-    branch = _named(module, "r")
-    values = inline_block(branch.regions[0].block, [], branch)
-    replace(branch, values)
-    verify(module)
-    neg = _named(module, "deep")
-    move_before(neg, module.function.block.ops[1])
-    verify(module)
-    assert module.function.block.ops[1] is neg
-    assert len(list(walk_blocks(module.function.block))) == 1
 
 
 def test_an_op_that_does_not_fit_leaves_no_use() -> None:

@@ -7,7 +7,6 @@ device. The limits are the driver's (cuTensorMapEncodeTiled): 16-byte aligned ba
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,16 +14,6 @@ from mimw.ir.types import DType, TensorDescType
 from mimw.sim.errors import SimulationError
 from mimw.sim.tile.address_space import AddressSpace
 from mimw.sim.tile.numerics import Array, numpy_dtype
-
-
-class HostDescriptor(Protocol):
-    """A descriptor argument: sizes and strides in elements, outermost dimension first; the last stride is 1."""
-
-    tensor: Any
-    shape: Sequence[int]
-    strides: Sequence[int]
-    block_shape: Sequence[int]
-    padding: str
 
 
 class TensorDescriptor:
