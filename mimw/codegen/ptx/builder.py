@@ -1,9 +1,6 @@
-"""`LaneBuilder` for PTX: the per-lane primitives as PTX instructions.
+"""`LaneBuilder` for PTX: the per-lane primitives as PTX instructions. How values are held is said in `builder_core`.
 
-How values are held: i1 in predicates; 8-bit integers in 16-bit registers, sign- or zero-extended (every operation restores that);
-8-bit floats in 16-bit registers, zero-extended; 16-bit types in 16-bit registers; f32 and f64 in their own; pointers in 64 bits.
-Packed: two 16-bit or four 8-bit elements in a 32-bit register. bf16 sums and products before sm_90 are fused multiply-adds by one
-(exact: the product with 1, and the sum with -0, are).
+bf16 sums and products before sm_90 are fused multiply-adds by one (exact: the product with 1, and the sum with -0, are).
 """
 
 from __future__ import annotations
@@ -11,28 +8,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mimw.codegen.lane import CTA, LANE, WARP, Lane, Tile, bits_of, wrap_int
-from mimw.codegen.lane_builder import LaneBuilder
-from mimw.codegen.machine import Addr, Comment, Imm, Inst, Operand, Reg, Sink, Special, Symbol, Vec
+from mimw.codegen.machine import Addr, Imm, Inst, Operand, Reg, Sink, Special, Symbol, Vec
+from mimw.codegen.ptx import builder_memory
+from mimw.codegen.ptx.builder_core import Core
 from mimw.codegen.ptx.opcodes import (
     CONVERSIONS,
     FLOAT_OPS,
     NORMALISED,
     OPCODES,
     PACKED,
-    access_of,
     register_class,
     suffixes,
     type_name,
 )
 from mimw.diagnostics import InternalError
-from mimw.ir.types import BF16, F16, F32, F64, I1, I32, I64, U16, U32, U64, DType, Element, TensorDescType
+from mimw.ir.types import BF16, F16, F32, F64, I1, I32, U16, U32, U64, DType, Element, TensorDescType
 from mimw.target import Target
 
 FORMAT, PRINT_BUFFER = "_format_", "_print_values"
 """Names of the variables that printing needs: formats are numbered, the buffer of arguments is one a thread."""
 
 
-class PtxBuilder(LaneBuilder):
+class PtxBuilder(Core):
     """Makes PTX instructions at the end of `block`."""
 
     def __init__(self, target: Target) -> None:
@@ -42,157 +39,6 @@ class PtxBuilder(LaneBuilder):
         self.formats: dict[str, str] = {}
         self.print_bytes = 0
         self.has_bf16 = target.has("bf16_arith")
-        self._memory_opcodes: dict[tuple[str, str, str, int], str] = {}
-
-    # ---------------------------------------------------------------------------------------------------- instructions
-
-    def emit(
-        self,
-        opcode: str,
-        operands: list[Operand],
-        results: int = 0,
-        guard: Lane | None = None,
-        tied: list[Operand] | None = None,
-    ) -> None:
-        """Append an instruction; `guard` is an i1 lane."""
-        inst = Inst(opcode, operands, results, self.loc, tied_in=tied)
-        if guard is not None:
-            if guard.reg is None and not guard.off:
-                return
-            inst.guard = self.register(guard) if guard.reg is not None else None
-        self.block.insts.append(inst)
-
-    def reg(self, cls: str) -> Reg:
-        """A fresh register, named after the value being lowered."""
-        return Reg(cls, self.hint)
-
-    def pure(self, opcode: str, dtype: Element, operands: list[Reg | Imm], uniform: int, cls: str = "") -> Lane:
-        """The result of a pure instruction: an earlier one with the same operands, if it is visible here."""
-        key = (opcode, *[(x.value, x.cls) if isinstance(x, Imm) else x for x in operands])
-        found = self._known.get(key)
-        if found is not None:
-            if self._touched:
-                self._touched[-1].add(key)
-            return found if found.dtype is dtype else Lane(dtype, found.reg, uniform=found.uniform)
-        reg = Reg(cls or register_class(dtype), self.hint)
-        self.block.insts.append(Inst(opcode, [reg, *operands], 1, self.loc))
-        lane = Lane(dtype, reg, uniform=uniform)
-        self._known[key] = lane
-        self._log.append(key)
-        return lane
-
-    def comment(self, text: str) -> None:
-        """A line for the reader of the text."""
-        self.block.insts.append(Comment(text))
-
-    # -------------------------------------------------------------------------------------------------------- operands
-
-    def operand(self, lane: Lane) -> Reg | Imm:
-        """The lane as an operand: an immediate where one is allowed (not for predicates and narrow floats), else a register."""
-        if lane.reg is None:
-            dtype = lane.dtype
-            if isinstance(dtype, DType) and dtype.kind == "float":
-                if dtype.bits < 32:
-                    return self.register(lane)
-                return Imm(lane.off, "f32" if dtype.bits == 32 else "f64")
-            if dtype is I1:
-                return self.register(lane)
-            return Imm(lane.off)
-        if lane.part >= 0:
-            return self._unpack(lane)
-        return self._with_offset(lane) if lane.off else lane.reg
-
-    def register(self, lane: Lane) -> Reg:
-        """The lane in a register of its own."""
-        if lane.reg is not None:
-            if lane.part >= 0:
-                return self._unpack(lane)
-            return self._with_offset(lane) if lane.off else lane.reg
-        cls = register_class(lane.dtype)
-        kind = cls if cls in ("f32", "f64") else "int"
-        value = -lane.off if cls == "pred" else lane.off
-        found = self.pure(f"mov.{cls}", lane.dtype, [Imm(value, kind)], CTA, cls)
-        assert found.reg is not None
-        return found.reg
-
-    def fresh(self, lane: Lane) -> Reg:
-        """The lane copied into a register that nobody else has (for results that are written in place)."""
-        cls = register_class(lane.dtype)
-        reg = Reg(cls, self.hint)
-        source = (
-            self.operand(lane)
-            if cls not in ("pred", "b16") or lane.reg is not None
-            else Imm(-lane.off if cls == "pred" else lane.off)
-        )
-        self.block.insts.append(Inst(f"mov.{cls}", [reg, source], 1, self.loc))
-        return reg
-
-    def _with_offset(self, lane: Lane) -> Reg:
-        assert lane.reg is not None
-        name = "add.s32" if bits_of(lane.dtype) == 32 else "add.s64"
-        off = wrap_int(lane.off, I32 if bits_of(lane.dtype) == 32 else I64)
-        found = self.pure(name, lane.dtype, [lane.reg, Imm(off)], lane.uniform)
-        assert found.reg is not None
-        return found.reg
-
-    def _unpack(self, lane: Lane) -> Reg:
-        pack, part = lane.reg, lane.part
-        assert pack is not None
-        if bits_of(lane.dtype) == 16:
-            key = ("half", pack, part)
-            if key not in self._known:
-                lo, hi = Reg("b16", self.hint), Reg("b16", self.hint)
-                self.block.insts.append(Inst("mov.b32", [Vec([lo, hi]), pack], 1, self.loc))
-                for i, half in enumerate((lo, hi)):
-                    self.once(("half", pack, i), lambda half=half: Lane(U16, half))
-            found = self.once(key, lambda: Lane(U16, None)).reg
-            assert found is not None
-            return found
-        signed = isinstance(lane.dtype, DType) and lane.dtype.kind == "int"
-        selector = (0x8880 if signed else 0x4440) | part * (0x1111 if signed else 1)
-        wide = self.pure("prmt.b32", U32, [pack, Imm(0), Imm(selector)], lane.uniform)
-        narrow = self.pure("cvt.u16.u32", U16, [self.register(wide)], lane.uniform)
-        assert narrow.reg is not None
-        return narrow.reg
-
-    def pack(self, lanes: Tile) -> Reg | Imm:
-        """Two 16-bit, four (or two) 8-bit elements as one 32-bit operand."""
-        first = lanes[0]
-        count = len(lanes)
-        bits = bits_of(first.dtype)
-        if (
-            first.part == 0
-            and first.reg is not None
-            and all(x.reg is first.reg and x.part == i for i, x in enumerate(lanes))
-        ):
-            return first.reg
-        if all(x.reg is None for x in lanes):
-            mask = (1 << bits) - 1
-            return Imm(sum((x.off & mask) << (bits * i) for i, x in enumerate(lanes)))
-        regs = [self.register(x) for x in lanes]
-        if bits == 16:
-            return self._pair(regs[0], regs[1])
-        if count == 2:
-            return self._reg_of(self.pure("prmt.b32", U32, [self._pair(regs[0], regs[1]), Imm(0), Imm(0x4420)], LANE))
-        even, odd = self._pair(regs[0], regs[2]), self._pair(regs[1], regs[3])
-        return self._reg_of(self.pure("prmt.b32", U32, [even, odd, Imm(0x6240)], LANE))
-
-    def packed(self, lanes: Tile) -> Reg:
-        """As `pack`, in a register."""
-        found = self.pack(lanes)
-        return found if isinstance(found, Reg) else self.register(Lane(U32, None, found.value))
-
-    def _pair(self, lo: Reg, hi: Reg) -> Reg:
-        def make() -> Lane:
-            reg = Reg("b32", self.hint)
-            self.block.insts.append(Inst("mov.b32", [reg, Vec([lo, hi])], 1, self.loc))
-            return Lane(U32, reg)
-
-        return self._reg_of(self.once(("pair", lo, hi), make))
-
-    def _reg_of(self, lane: Lane) -> Reg:
-        assert lane.reg is not None
-        return lane.reg
 
     # ------------------------------------------------------------------------------------------------------ arithmetic
 
@@ -225,11 +71,11 @@ class PtxBuilder(LaneBuilder):
         signed = dtype.kind == "int"
         if prim == "mulhi":
             low = self.pure(opcode.replace("hi", "lo"), dtype, operands, uniform)
-            return self.pure("shr.s16" if signed else "shr.u16", dtype, [self._reg_of(low), Imm(8)], uniform)
+            return self.pure("shr.s16" if signed else "shr.u16", dtype, [self.reg_of(low), Imm(8)], uniform)
         found = self.pure(opcode, dtype, operands, uniform)
         if prim not in NORMALISED:
             return found
-        return self.pure("cvt.s16.s8" if signed else "cvt.u16.u8", dtype, [self._reg_of(found)], uniform)
+        return self.pure("cvt.s16.s8" if signed else "cvt.u16.u8", dtype, [self.reg_of(found)], uniform)
 
     def _count(self, lane: Lane) -> Reg | Imm:
         """A shift count as u32; counts at or above the width stay there."""
@@ -239,9 +85,9 @@ class PtxBuilder(LaneBuilder):
         if bits == 32:
             return self.operand(lane)
         if bits < 32:
-            return self._reg_of(self.pure("cvt.u32.u16", U32, [self.register(lane)], lane.uniform))
+            return self.reg_of(self.pure("cvt.u32.u16", U32, [self.register(lane)], lane.uniform))
         low = self.pure("min.u64", lane.dtype, [self.register(lane), Imm(64)], lane.uniform)
-        return self._reg_of(self.pure("cvt.u32.u64", U32, [self._reg_of(low)], lane.uniform))
+        return self.reg_of(self.pure("cvt.u32.u64", U32, [self.reg_of(low)], lane.uniform))
 
     def _bf16_by_fma(self, prim: str, args: tuple[Lane, ...], uniform: int) -> Lane:
         a, b = (self.register(x) for x in args)
@@ -265,7 +111,7 @@ class PtxBuilder(LaneBuilder):
             }
             regs = by_fma[prim]
             opcode = "fma.rn.bf16x2"
-        return self.halves(self._reg_of(self.pure(opcode, U32, regs, uniform)), dtype, uniform)
+        return self.halves(self.reg_of(self.pure(opcode, U32, regs, uniform)), dtype, uniform)
 
     def halves(self, pack: Reg, dtype: Element, uniform: int = LANE) -> tuple[Lane, Lane]:
         """The two 16-bit elements of a packed register."""
@@ -320,7 +166,7 @@ class PtxBuilder(LaneBuilder):
         if source is F32 and (to is F16 or to is BF16) and how in ("rn", "rz"):
             opcode = f"cvt.{how}.{to.name}x2.f32"
             pair = self.pure(opcode, U32, [self.operand(hi), self.operand(lo)], uniform)
-            return self.halves(self._reg_of(pair), to, uniform)
+            return self.halves(self.reg_of(pair), to, uniform)
         return None
 
     def fp8_instructions(self) -> bool:
@@ -340,7 +186,7 @@ class PtxBuilder(LaneBuilder):
         opcode = f"cvt.rn.satfinite.{to.name[2:]}x2.f32"
         pairs: list[Reg] = []
         for lo, hi in zip(lanes[::2], lanes[1::2], strict=True):
-            pairs.append(self._reg_of(self.pure(opcode, U16, [self.operand(hi), self.operand(lo)], LANE)))
+            pairs.append(self.reg_of(self.pure(opcode, U16, [self.operand(hi), self.operand(lo)], LANE)))
         zero = self.register(Lane(U16, None, 0)) if len(pairs) == 1 else pairs[1]
         word = self._pair(pairs[0], zero)
         return [Lane(to, word, 0, i) for i in range(len(lanes))]
@@ -353,9 +199,9 @@ class PtxBuilder(LaneBuilder):
             assert lo.reg is not None
             pair = self.register(Lane(U16, lo.reg, 0, lo.part // 2))
         else:
-            pair = self._reg_of(self.pure("cvt.u16.u32", U16, [word], LANE))
+            pair = self.reg_of(self.pure("cvt.u16.u32", U16, [word], LANE))
         wide = self.pure(f"cvt.rn.f16x2.{lo.dtype.name[2:]}x2", U32, [pair], LANE)
-        return self.halves(self._reg_of(wide), F16)
+        return self.halves(self.reg_of(wide), F16)
 
     def round_to_tf32(self, lanes: Tile) -> list[Lane]:
         # ptxas takes no .f32 register for the result: tf32 is a bit pattern.
@@ -480,7 +326,7 @@ class PtxBuilder(LaneBuilder):
             )
             return Lane(U64, reg)
 
-        return self._reg_of(self.once(("pair64", low, high), make))
+        return self.reg_of(self.once(("pair64", low, high), make))
 
     # -------------------------------------------------------------------------------------------------------- shuffles
 
@@ -502,7 +348,7 @@ class PtxBuilder(LaneBuilder):
             return self._shuffle_wide(mode, lane, select)
         reg = self.register(lane)
         if bits < 32:
-            reg = self._reg_of(self.pure("cvt.u32.u16", U32, [reg], LANE))
+            reg = self.reg_of(self.pure("cvt.u32.u16", U32, [reg], LANE))
         moved = self.shuffle_word(mode, reg, select, "f32" if dtype is F32 else "b32")
         if bits < 32:
             return self.pure("cvt.u16.u32", dtype, [moved], LANE)
@@ -524,15 +370,6 @@ class PtxBuilder(LaneBuilder):
 
     # ---------------------------------------------------------------------------------------------------------- memory
 
-    def address(self, space: str, lane: Lane) -> Addr:
-        """A memory operand: register plus immediate."""
-        if lane.reg is None:
-            return Addr(self.register(lane))
-        off = wrap_int(lane.off, I32 if space == "shared" else I64)
-        if not -(1 << 31) <= off < 1 << 31:  # the immediate of an address is a signed 32-bit number
-            return Addr(self.register(lane))
-        return Addr(lane.reg, off)
-
     def load(
         self,
         space: str,
@@ -543,62 +380,10 @@ class PtxBuilder(LaneBuilder):
         other: Tile | None,
         how: str = "",
     ) -> list[Lane]:
-        bits = bits_of(dtype)
-        if guard is not None and guard.reg is None and not guard.off:
-            return list(other) if other is not None else [self.const_zero(dtype)] * count
-        cls, words, kind = access_of(dtype, count)
-        regs = [self.reg(cls) for _ in range(words)]
-        tied: list[Operand] | None = None
-        if guard is not None and guard.reg is not None:
-            tied = [_vec([self._initial(cls, other, i, count // words) for i in range(words)])]
-        opcode = self._opcode("ld", space, how, words, kind)
-        self.emit(opcode, [_vec(regs), self.address(space, address)], 1, guard, tied)
-        uniform = LANE
-        if count == words:
-            return [Lane(dtype, reg, uniform=uniform) for reg in regs]
-        per = 32 // bits
-        return [Lane(dtype, regs[i // per], 0, i % per, uniform) for i in range(count)]
-
-    def const_zero(self, dtype: Element) -> Lane:
-        """Zero of any type."""
-        return Lane(dtype, None, 0, uniform=CTA)
-
-    def _initial(self, cls: str, other: Tile | None, word: int, per: int) -> Reg | Imm:
-        """What a guarded load leaves where its guard is false; leaving SSA makes the copy."""
-        if other is None:
-            return Imm(0, cls if cls in ("f32", "f64") else "int")
-        if per > 1:
-            return self.pack(other[word * per : word * per + per])
-        lane = other[word]
-        return Imm(lane.off) if lane.reg is None and cls == "b16" else self.operand(lane)
+        return builder_memory.load(self, space, dtype, address, count, guard, other, how)
 
     def store(self, space: str, address: Lane, values: Tile, guard: Lane | None, how: str = "") -> None:
-        dtype = values[0].dtype
-        count = len(values)
-        _, words, kind = access_of(dtype, count)
-        per = count // words
-        if per == 1:
-            regs = [self.register(v) for v in values]
-        else:
-            regs = [self.packed(values[i * per : i * per + per]) for i in range(words)]
-        self.emit(self._opcode("st", space, how, words, kind), [self.address(space, address), _vec(regs)], 0, guard)
-
-    def _opcode(self, verb: str, space: str, how: str, words: int, kind: str) -> str:
-        key = (verb + how, space, kind, words)
-        found = self._memory_opcodes.get(key)
-        if found is None:
-            parts = [verb]
-            if how == "volatile":
-                parts.append(how)
-            parts.append(space)
-            if how and how != "volatile":
-                parts.append(how)
-            if words > 1:
-                parts.append(f"v{words}")
-            if verb == "st" and kind[0] in "su":
-                kind = "b" + kind[1:]
-            found = self._memory_opcodes[key] = ".".join([*parts, kind])
-        return found
+        builder_memory.store(self, space, address, values, guard, how)
 
     def shared_base(self) -> Lane:
         def make() -> Lane:
@@ -636,7 +421,7 @@ class PtxBuilder(LaneBuilder):
         narrow = self.pure("cvt.u16.u32", dtype, [self.register(word)], LANE)
         if bits_of(dtype) == 8:
             signed = isinstance(dtype, DType) and dtype.kind == "int"
-            return [self.pure("cvt.s16.s8" if signed else "cvt.u16.u8", dtype, [self._reg_of(narrow)], LANE)]
+            return [self.pure("cvt.s16.s8" if signed else "cvt.u16.u8", dtype, [self.reg_of(narrow)], LANE)]
         return [narrow]
 
     def print_text(self, text: str, values: Tile, guard: Lane | None) -> None:
@@ -664,7 +449,7 @@ class PtxBuilder(LaneBuilder):
             self.block.insts.append(Inst(f"cvta.{space}.u64", [generic, own], 1, self.loc))
             return Lane(U64, generic, uniform=CTA if space == "global" else LANE)
 
-        return self._reg_of(self.once(("generic", space, symbol), make))
+        return self.reg_of(self.once(("generic", space, symbol), make))
 
     def trap(self, guard: Lane | None, text: str) -> None:
         self.comment(text)
@@ -686,10 +471,6 @@ class PtxBuilder(LaneBuilder):
 
     def any_lane(self, cond: Lane) -> Lane:
         return cond
-
-
-def _vec(regs: Sequence[Reg | Imm]) -> Operand:
-    return regs[0] if len(regs) == 1 else Vec([*regs])
 
 
 def _same_half(lo: Lane, hi: Lane) -> bool:
