@@ -75,19 +75,19 @@ def unroll(t: Tracer, node: ast.For, items: list[Any]) -> Flow:
 # for.
 
 
+def _refuse_else(t: Tracer, node: ast.For | ast.While) -> None:
+    if node.orelse:
+        hint = "set a flag before break and test it after the loop"
+        t.error("unsupported-syntax", "else on a run-time loop", node.orelse[0], hint)
+
+
 def visit_for(t: Tracer, node: ast.For) -> Flow:
     it = t.expr(node.iter)
     if isinstance(it, range):
         it = control.range(it.start, it.stop, it.step)
     if not isinstance(it, control.range):
         return unroll(t, node, iterable(t, it, node.iter))
-    if node.orelse:
-        t.error(
-            "unsupported-syntax",
-            "else on a run-time loop",
-            node.orelse[0],
-            "set a flag before break and test it after the loop",
-        )
+    _refuse_else(t, node)
     if not isinstance(node.target, ast.Name):
         t.error("unpack", "the items of a range are single integers", node.target)
     return _dynamic_for(t, node, it, node.target)
@@ -220,13 +220,7 @@ def _outside(t: Tracer, op: OpBase, x: tensor, ty: Type) -> Value:
 
 
 def visit_while(t: Tracer, node: ast.While) -> Flow:
-    if node.orelse:
-        t.error(
-            "unsupported-syntax",
-            "else on a run-time loop",
-            node.orelse[0],
-            "set a flag before break and test it after the loop",
-        )
+    _refuse_else(t, node)
     if any(isinstance(n, ast.NamedExpr) for n in ast.walk(node.test)):
         t.error(
             "unsupported-syntax",
