@@ -9,7 +9,8 @@ KERNELS = ("cooperative", "pingpong", "split")
 
 
 class GemmConfig:
-    """How a product is computed. `kernel` is "cooperative", "pingpong" or "split"; BM x BN x BK elements a tile and step, STAGES slots.
+    """How a product is computed. `kernel` is "cooperative", "pingpong" or "split"; BM x BN x BK elements a tile and step, STAGES slots
+    (fewer where the epilogue needs the shared memory).
 
     GROUP_M rows of tiles are walked together. In the first two kernels results leave COLUMNS columns at a time (of a 16-bit type; half as many of f32)
     through BUFFERS buffers a consumer, and CLUSTER_M x CLUSTER_N CTAs (each 1 or 2) share operands: those below each other b, those beside each
@@ -44,6 +45,16 @@ class GemmConfig:
         self.GROUP_M, self.COLUMNS, self.BUFFERS, self.SPLITS = GROUP_M, COLUMNS, BUFFERS, SPLITS
         self.CLUSTER_M, self.CLUSTER_N = CLUSTER_M, CLUSTER_N
         self.TRANSPOSED, self.SIDE_BY_SIDE = TRANSPOSED, SIDE_BY_SIDE
+
+    def columns_for(self, out_size: int) -> int:
+        """Columns that leave at a time in results of `out_size` bytes an element: of 4 bytes about half as many, and still a part of the tile."""
+        if out_size < 4:
+            return self.COLUMNS
+        whole = self.BM if self.TRANSPOSED else self.BN
+        if self.SIDE_BY_SIDE:
+            whole //= 2
+        half, unit = self.COLUMNS // 2, whole & -whole
+        return half if half % unit == 0 or (half & (half - 1) == 0 and half >= 8) else min(unit, self.COLUMNS)
 
     def __repr__(self) -> str:
         return f"GemmConfig({', '.join(f'{name}={getattr(self, name)!r}' for name in self.key_names())})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mimw.diagnostics import CompilationError
 from mimw.jit import cdiv
 from mimw.kernels import gemm
 from mimw.kernels.gemm_choice import choose
@@ -89,6 +90,16 @@ class Plan:
         """The epilogue as the kernel takes it."""
         return end.arguments()
 
+    def _launch(self, end: Epilogue, passed: list[Any], options: dict[str, Any]) -> Any:
+        """Launch with as many slots as the options ask for, or fewer where the epilogue needs the shared memory."""
+        while True:
+            try:
+                return self.fn[self.grid](*passed, ACTIVATION=end.activation, stream=end.stream, **options)
+            except CompilationError as error:
+                if error.code != "shared-memory" or options.get("STAGES", 0) <= 2:
+                    raise
+            options["STAGES"] -= 1
+
     def run(self, a: Any, b: Any, c: Any, end: Epilogue) -> None:
         """Launch for arrays of this plan's shapes and strides."""
         arrays, integers = self.operands(a, b, c, end.stream)
@@ -99,10 +110,8 @@ class Plan:
             kept = [x for x in (*integers, *ends.values()) if x is not None and not (type(x) is int and x == 1)]
             prepared(*arrays, *kept, stream=end.stream)
             return
-        options = self.options if self.fn is gemm.gemm_plain else {**self.options, "PRECISE": end.precise}
-        kernel = self.fn[self.grid](
-            *arrays, *integers, **ends, ACTIVATION=end.activation, stream=end.stream, **options
-        )  # fmt: skip
+        options = dict(self.options) if self.fn is gemm.gemm_plain else {**self.options, "PRECISE": end.precise}
+        kernel = self._launch(end, [*arrays, *integers], {**ends, **options})
         if isinstance(kernel, CompiledKernel):  # not in the simulator
             self._prepared[end.special] = kernel[self.grid]
 
@@ -179,9 +188,7 @@ class TilePlan(TmaPlan):
             out, m, n = out.transposed(), n, m
         self.left.share(n)
         self.right.share(m)
-        columns = config.COLUMNS
-        if ITEM_SIZE[c.dtype] == 4:
-            columns = 8 if columns % 16 else columns // 2
+        columns = config.columns_for(ITEM_SIZE[c.dtype])
         halves = cooperative and not config.SIDE_BY_SIDE
         out.block = (self.options["BM"] // 2 if halves else self.options["BM"], columns)
         self.out = out
