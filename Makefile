@@ -34,7 +34,7 @@ fmt: $(VENV)/ready             ## rewrite the code in the house's format
 gpu: $(VENV)/ready             ## tests on a CUDA device; a skip is a failure there
 	$(BIN)/python -m pytest -m gpu -rs
 
-bench: $(VENV)/ready           ## every figure the project states
+bench: $(VENV)/ready           ## the figures that this machine can measure (gemm_peers, hang_cost: by name)
 	$(BIN)/python -m benchmarks
 
 fuzz: $(VENV)/ready            ## random search, without end in sight

@@ -1,4 +1,7 @@
-"""Run all benchmarks that this machine can: compile time, import time and AMD's code everywhere, the rest on a CUDA device with torch."""
+"""Run the benchmarks that this machine can: compile time, import time and AMD's code everywhere, the rest on a CUDA device with torch.
+
+Left out, to be run by name: `gemm_peers` (needs one version of Triton) and `hang_cost` (changes how launches wait).
+"""
 
 from __future__ import annotations
 

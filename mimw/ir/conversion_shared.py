@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 from mimw.ir import f2
 from mimw.ir.conversion_problem import Problem, Transfer
-from mimw.ir.layout import Layout, SharedLayout, Vector, owner_mask
+from mimw.ir.conversion_space import ScratchSpace, View
+from mimw.ir.layout import Layout, SharedLayout, owner_mask
 
 # Cycles of one warp scheduler per warp. A wavefront moves 128 bytes in one cycle of the SM: 4 of a scheduler's share.
 WAVEFRONT_CYCLES = 4
@@ -136,7 +137,7 @@ def plan_shared(problem: Problem, transfer: Transfer, elem_bits: int, scratch_bu
     elem_bytes = max(1, elem_bits // 8)
     if scratch_budget < MAX_ACCESS_BYTES:
         raise ValueError(f"{scratch_budget} bytes of scratch are too few for a layout conversion")
-    space = _Space(problem)
+    space = ScratchSpace(problem)
     low = (1 << len(space.dst.reg)) - 1
     copies = problem.dst.free_reg_bits()
     loaded = [reg for reg in space.dst.needed if not reg & low & copies]
@@ -161,9 +162,7 @@ def plan_shared(problem: Problem, transfer: Transfer, elem_bits: int, scratch_bu
     return SharedPlan(layout, elem_bytes, stores, loads, guards, scope, chunk, result)
 
 
-def _estimate(
-    side: _View, layout: SharedLayout, vectors: list[tuple[int, int]], registers: int, elem_bytes: int
-) -> int:
+def _estimate(side: View, layout: SharedLayout, vectors: list[tuple[int, int]], registers: int, elem_bytes: int) -> int:
     """What `_side_cost` will say of these accesses, before they are made."""
     linear = _linear(layout)
     thread = own = 0
@@ -191,95 +190,6 @@ def _access_cost(vec: int, wavefronts: int, additive: bool, packed: bool, elem_b
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Coordinates of the scratch: live bits of every dimension, last dimension lowest; shared odd digits apart.
-
-
-class _View:
-    """One side's columns in scratch coordinates."""
-
-    __slots__ = ("digits", "lane", "layout", "needed", "reg", "reg_bits", "vector_reg", "warp")
-
-    def __init__(self, space: _Space, layout: Layout) -> None:
-        self.layout = layout
-        self.reg = [space.pack(v) for v in layout.reg]
-        self.lane = [space.pack(v) for v in layout.lane]
-        self.warp = [space.pack(v) for v in layout.warp]
-        self.reg_bits: list[int] = []  # scratch coordinate bits of each register
-        self.digits: list[int] = []  # linear digit number of each register, -1: a hole whatever the thread
-        self.needed: list[int] = []  # registers that hold elements in some thread
-        dead = space.dead_of(layout)
-        # A register bit that also leads into holes cannot be part of a vector: the other half would be no element.
-        self.vector_reg = [
-            0 if any(x & m for x, m in zip(v, dead, strict=True)) else packed
-            for v, packed in zip(layout.reg, self.reg, strict=True)
-        ]
-        low = len(layout.reg)
-        table = f2.span_table(self.reg)
-        threads = [0] * layout.rank
-        for vector in (*layout.lane, *layout.warp):
-            threads = [x | y for x, y in zip(threads, vector, strict=True)]
-        fixed_dead = tuple(x & ~y for x, y in zip(dead, threads, strict=True))
-        exact = layout.shape_padded == space.problem.shape
-        for reg, coordinate in enumerate(layout.reg_coords()):
-            bits, digit = space.locate(coordinate) if reg >> low else (table[reg], 0)
-            if not exact and _always_hole(coordinate, layout, fixed_dead, space.problem.shape):
-                digit = -1
-            else:
-                self.needed.append(reg)
-            self.reg_bits.append(bits)
-            self.digits.append(digit)
-
-
-class _Space:
-    __slots__ = ("bits", "counts", "dst", "problem", "shifts", "src", "total")
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        src, dst = problem.src, problem.dst
-        self.bits: list[int] = []
-        self.counts: list[int] = []
-        for size, ours, theirs in zip(problem.shape, src.dims, dst.dims, strict=True):
-            shared = ours == theirs and ours[1] > 1
-            self.bits.append(ours[0] if shared else (size - 1).bit_length())
-            self.counts.append(-(-size >> ours[0]) if shared else 1)
-        self.shifts: list[int] = []
-        self.total = 0
-        for width in reversed(self.bits):
-            self.shifts.append(self.total)
-            self.total += width
-        self.shifts.reverse()
-        self.src = _View(self, src)
-        self.dst = _View(self, dst)
-
-    def pack(self, vector: Sequence[int]) -> int:
-        packed = 0
-        for component, shift, width in zip(vector, self.shifts, self.bits, strict=True):
-            packed |= (component & ((1 << width) - 1)) << shift
-        return packed
-
-    def locate(self, coordinate: Vector) -> tuple[int, int]:
-        """(packed bits, linear digit) of a register's coordinates; digits past the scratch's count as holes
-        elsewhere."""
-        digit = 0
-        for x, width, count in zip(coordinate, self.bits, self.counts, strict=True):
-            digit = digit * count + (min(x >> width, count - 1) if count > 1 else 0)
-        return self.pack(coordinate), digit
-
-    def dead_of(self, layout: Layout) -> Vector:
-        """Per dimension the coordinate bits that are set in holes only (below the digits)."""
-        return tuple(
-            ((1 << a) - 1) & ~((1 << (size - 1).bit_length()) - 1)
-            for (a, _), size in zip(layout.dims, self.problem.shape, strict=True)
-        )
-
-
-def _always_hole(coordinate: Vector, layout: Layout, fixed_dead: Vector, shape: Vector) -> bool:
-    """True when the register holds holes in every thread (`fixed_dead`: dead bits that no thread can flip)."""
-    extents = zip(coordinate, layout.dims, fixed_dead, shape, strict=True)
-    return any(x >> a << a >= size or x & dead for x, (a, _), dead, size in extents)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # The choice of vectors and of the basis
 
 
@@ -296,7 +206,7 @@ class _Vectors:
         self.wide = src if len(src) > len(dst) else dst
 
 
-def _vector_choices(space: _Space, elem_bytes: int) -> list[_Vectors]:
+def _vector_choices(space: ScratchSpace, elem_bytes: int) -> list[_Vectors]:
     """Candidates: what both sides have in common, alone, or widened for one side."""
     limit = (MAX_ACCESS_BYTES // elem_bytes).bit_length() - 1
     src, dst = space.src, space.dst
@@ -318,23 +228,23 @@ def _vector_choices(space: _Space, elem_bytes: int) -> list[_Vectors]:
     return choices
 
 
-def _more(common: list[int], side: _View) -> list[int]:
+def _more(common: list[int], side: View) -> list[int]:
     return f2.independent(side.vector_reg, [*common, *side.lane, *side.warp])
 
 
-def _with_registers(vectors: list[int], side: _View) -> list[tuple[int, int]]:
+def _with_registers(vectors: list[int], side: View) -> list[tuple[int, int]]:
     span = f2.Span(side.vector_reg)
     return [(vector, span.solve(vector) or 0) for vector in vectors]
 
 
-def _wave_span(vectors: list[int], side: _View, elem_bytes: int) -> list[int]:
+def _wave_span(vectors: list[int], side: View, elem_bytes: int) -> list[int]:
     """What one wavefront of accesses covers: the vector and the lanes that go together."""
     width = elem_bytes << len(vectors)
     lanes = min(len(side.lane), max(0, (BANK_ROW_BYTES // width).bit_length() - 1))
     return f2.independent([*vectors, *side.lane[:lanes]])
 
 
-def _scratch_layout(space: _Space, vectors: _Vectors, elem_bytes: int) -> SharedLayout:
+def _scratch_layout(space: ScratchSpace, vectors: _Vectors, elem_bytes: int) -> SharedLayout:
     """The scratch layout for these vectors."""
     total = space.total
     units = [1 << bit for bit in range(total)]
@@ -392,7 +302,7 @@ def _linear(layout: SharedLayout) -> list[int]:
     return [offset for bases in reversed(layout.bases) for offset in bases]
 
 
-def _usable(side: _View, layout: SharedLayout, vectors: list[tuple[int, int]]) -> int:
+def _usable(side: View, layout: SharedLayout, vectors: list[tuple[int, int]]) -> int:
     """How many of the vectors lie on the lowest offset bits, untouched by this side's threads."""
     linear = _linear(layout)
     touched = 0
@@ -405,7 +315,7 @@ def _usable(side: _View, layout: SharedLayout, vectors: list[tuple[int, int]]) -
 
 
 def _side(
-    side: _View, layout: SharedLayout, vectors: list[tuple[int, int]], registers: Sequence[int], elem_bytes: int
+    side: View, layout: SharedLayout, vectors: list[tuple[int, int]], registers: Sequence[int], elem_bytes: int
 ) -> Side:
     """Accesses that cover `registers`, vector by vector; registers that are holes fill up vectors only."""
     linear = _linear(layout)
@@ -431,7 +341,7 @@ def _side(
 
 
 def _stores(
-    space: _Space, layout: SharedLayout, vectors: list[tuple[int, int]], elem_bytes: int
+    space: ScratchSpace, layout: SharedLayout, vectors: list[tuple[int, int]], elem_bytes: int
 ) -> tuple[tuple[tuple[int, int], ...], Side]:
     """(guards, the stores): one copy of every element, no holes outside the scratch."""
     src = space.src
