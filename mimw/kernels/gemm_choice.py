@@ -50,8 +50,9 @@ _TILES = (
     ("pingpong", 208, 128, 16, True, False, 0.967),
     ("pingpong", 240, 64, 48, True, False, 1.054),
 )
-# Rows of tiles that are walked together: 1 % faster than 8 with 16 at 8192x8192x2048 and 16384x1280x8192, 1 % slower at 8192x8192x512.
-_GROUP, _LONG_GROUP, _LONG_STEPS = 8, 16, 32
+# Rows of tiles that are walked together: 1 % faster than 8 with 16 at 8192x8192x2048 and 16384x1280x8192, 1 % slower at 8192x8192x512 (short) and a
+# little slower at 4096^3 in fp8 (five waves of tiles).
+_GROUP, _LONG_GROUP, _LONG_STEPS, _MANY_WAVES = 8, 16, 32, 5.5
 _SPLITS = (2, 3, 4, 6, 8)
 _SPLIT_TILES = ((128, 256, 0.92), (128, 128, 1.0), (128, 64, 1.3), (64, 128, 1.282), (64, 64, 2.0))
 _CLUSTERS = ((1, 1), (2, 1), (1, 2))
@@ -105,7 +106,8 @@ def candidates(p: Product, precise: bool) -> Iterator[tuple[GemmConfig, float]]:
         if not _fits(p, kernel, BM, BN, transposed, side_by_side, precise):
             continue
         stages = _stages(kernel, BM, BN, columns, transposed, side_by_side)
-        group = _LONG_GROUP if kernel == "pingpong" and p.steps >= _LONG_STEPS else _GROUP
+        many = cdiv(p.M, BM) * cdiv(p.N, BN) > _MANY_WAVES * p.sms
+        group = _LONG_GROUP if kernel == "pingpong" and p.steps >= _LONG_STEPS and many else _GROUP
         for m, n in _CLUSTERS:
             config = GemmConfig(kernel, BM, BN, BK, stages, group, columns, m, n, 1, 2, transposed, side_by_side)
             yield config, tile_time(p, config, factor)

@@ -142,7 +142,7 @@ def without(launch: Launch, op: Any) -> Module:
 def test_what_is_no_mutant_changes_nothing(name: str) -> None:
     launch = launch_of(name)
     left_out = [op for op in launch.module.function.walk() if last_store_wait(op)]
-    assert left_out
+    assert bool(left_out) == (name != "split")  # which stores by pointers
     assert [outcome_in_tile(launch, without(launch, op), 1000) for op in left_out] == [""] * len(left_out)
 
 
