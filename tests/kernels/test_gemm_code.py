@@ -41,7 +41,7 @@ def compiled(config: GemmConfig, majors: tuple[bool, bool], dtype: str, out: str
         signature |= {"c": f"*{out}", "parts": "*f32", "counters": "*i32", "stride_cm": "i32"}
         constants |= {"SPLITS": config.SPLITS, "stride_cn": 1}
         return kernel.compile(signature, constants, num_warps=4)
-    columns = config.COLUMNS // 2 if out == "f32" else config.COLUMNS
+    columns = config.columns_for(4 if out == "f32" else 2)
     rows = BM // 2 if config.kernel == "cooperative" and not config.SIDE_BY_SIDE else BM
     signature["c"] = block((columns, rows) if config.TRANSPOSED else (rows, columns), out)
     constants |= {"COLUMNS": columns, "BUFFERS": config.BUFFERS, "CLUSTER_M": M, "CLUSTER_N": N}
