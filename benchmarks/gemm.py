@@ -21,6 +21,7 @@ from typing import Any
 from benchmarks.compile_time import fresh
 from benchmarks.harness import environment, interleaved
 from mimw.kernels import GemmConfig, gemm, matmul
+from mimw.kernels.gemm_choice import Product, candidates
 
 TABLE = (
     (4096, 4096, 4096),
@@ -33,33 +34,6 @@ TABLE = (
 SKINNY = ((512, 512, 8192), (128, 4096, 4096), (64, 8192, 8192), (4096, 256, 16384))
 FP8 = ((4096, 4096, 4096), (8192, 8192, 8192))
 MAJORS = ("NN", "NT", "TN", "TT")
-# (kernel, BM, BN, STAGES, COLUMNS) that a sweep tries, each alone and in clusters of two.
-_TILES = (
-    ("cooperative", 128, 256, 4, 64),
-    ("cooperative", 256, 128, 4, 32),
-    ("cooperative", 256, 192, 3, 32),
-    ("cooperative", 128, 128, 6, 64),
-    ("cooperative", 128, 192, 4, 64),
-    ("pingpong", 128, 128, 5, 64),
-    ("pingpong", 128, 192, 4, 64),
-    ("pingpong", 64, 256, 4, 64),
-    ("pingpong", 64, 128, 6, 64),
-    ("pingpong", 64, 64, 11, 64),
-)
-_SPLIT_TILES = ((128, 128, 5), (128, 64, 7), (64, 128, 6), (64, 64, 12))
-
-
-def swept(item_size: int = 2) -> list[GemmConfig]:
-    """What a sweep tries."""
-    BK = 128 // item_size
-    clusters = ((1, 1), (2, 1), (1, 2))
-    found = [
-        GemmConfig(kernel, BM, BN, BK, stages, 8, columns, m, n)
-        for kernel, BM, BN, stages, columns in _TILES
-        for m, n in clusters
-    ]
-    found += [GemmConfig("split", BM, BN, BK, n, SPLITS=s) for BM, BN, n in _SPLIT_TILES for s in (2, 4, 8)]
-    return found
 
 
 def random_shapes(count: int = 10, seed: int = 0) -> list[tuple[int, int, int]]:
@@ -209,10 +183,12 @@ def section(
 
 
 def sweep(torch: Any, text: str, rounds: int) -> None:
-    """All configurations for one shape, written M,N,K or M,N,K,NT; the fastest first."""
+    """All configurations that `choose` chooses from for one shape, written M,N,K or M,N,K,NT; the fastest first."""
     m, n, k, *rest = text.split(",")
     shape, majors = (int(m), int(n), int(k)), rest[0] if rest else "NN"
-    times = measure(torch, shape, majors, "bfloat16", rounds, {**{repr(c): c for c in swept()}, "chosen": None})
+    sms = torch.cuda.get_device_properties().multi_processor_count
+    offered = candidates(Product(*shape, 2, sms, majors[0] == "T", majors[1] == "T"), False)
+    times = measure(torch, shape, majors, "bfloat16", rounds, {**{repr(c): c for c, _ in offered}, "chosen": None})
     print(f"\nsweep {text}: ratio to cuBLAS ({times['cuBLAS'] * 1e3:.1f} us)")
     for name, ms in sorted(times.items(), key=lambda item: item[1]):
         print(f"  {times['cuBLAS'] / ms:.3f}  {ms * 1e3:9.1f} us  {name}", flush=True)
