@@ -20,8 +20,7 @@ from typing import Any
 
 from benchmarks.compile_time import fresh
 from benchmarks.harness import environment, interleaved
-from mimw.kernels import GemmConfig, gemm, matmul
-from mimw.kernels.gemm_choice import Product, candidates
+from mimw.kernels import GemmConfig, gemm, gemm_choice, matmul
 
 TABLE = (
     (4096, 4096, 4096),
@@ -187,7 +186,7 @@ def sweep(torch: Any, text: str, rounds: int) -> None:
     m, n, k, *rest = text.split(",")
     shape, majors = (int(m), int(n), int(k)), rest[0] if rest else "NN"
     sms = torch.cuda.get_device_properties().multi_processor_count
-    offered = candidates(Product(*shape, 2, sms, majors[0] == "T", majors[1] == "T"), False)
+    offered = gemm_choice.candidates(gemm_choice.Product(*shape, 2, sms, majors[0] == "T", majors[1] == "T"), False)
     times = measure(torch, shape, majors, "bfloat16", rounds, {**{repr(c): c for c, _ in offered}, "chosen": None})
     print(f"\nsweep {text}: ratio to cuBLAS ({times['cuBLAS'] * 1e3:.1f} us)")
     for name, ms in sorted(times.items(), key=lambda item: item[1]):
