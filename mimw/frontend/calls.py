@@ -13,6 +13,7 @@ from typing import Any
 from mimw.diagnostics import Loc
 from mimw.frontend import regions, scope
 from mimw.frontend.expressions import BoundKernel, iterable
+from mimw.frontend.local_functions import LocalFunction
 from mimw.frontend.python_calls import BUILTINS, call_python, construct
 from mimw.frontend.scope import Frame
 from mimw.frontend.source import KernelFunction, source_of
@@ -47,6 +48,8 @@ def call(t: Tracer, fn: Any, args: list[Any], kwargs: dict[str, Any], node: ast.
         return inline(t, fn.fn, args, kwargs, node)
     if isinstance(fn, BoundKernel):
         return inline(t, fn.kernel.fn, [fn.receiver, *args], kwargs, node)
+    if isinstance(fn, LocalFunction):
+        return inline(t, fn.fn, args, kwargs, node, fn.outer)
     if isinstance(fn, NotYet):
         return fn(*args, **kwargs)
     if isinstance(fn, tensor):
@@ -123,8 +126,15 @@ def _signature_fault(fn: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
 # Kernels.
 
 
-def inline(t: Tracer, fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
-    """Trace another kernel's body in place; the value that it returns."""
+def inline(
+    t: Tracer,
+    fn: Callable[..., Any],
+    args: list[Any],
+    kwargs: dict[str, Any],
+    node: ast.AST,
+    outer: Frame | None = None,
+) -> Any:
+    """Trace the body of another kernel, or of a function in `outer`, in place; the value that it returns."""
     site = t.loc(node)
     names = bind(t, fn, args, kwargs, node)
     if t.depth >= MAX_DEPTH or _active(t, fn) > 8:
@@ -136,28 +146,31 @@ def inline(t: Tracer, fn: Callable[..., Any], args: list[Any], kwargs: dict[str,
         )
     mark = t.mark()
     try:
-        return run(t, fn, names, site, False)
+        return run(t, fn, names, site, False, outer)
     except NeedsRegion as e:
         if e.frame.fn is not fn or e.frame.site is not site:
             raise
     t.rollback(mark)
-    return run(t, fn, names, site, True)
+    return run(t, fn, names, site, True, outer)
 
 
 def _active(t: Tracer, fn: Callable[..., Any]) -> int:
     count = 0
     frame: Frame | None = t.frame
     while frame is not None:
-        count += frame.fn is fn
+        count += frame.fn.__code__ is fn.__code__
         frame = frame.caller
     return count
 
 
-def run(t: Tracer, fn: Callable[..., Any], names: dict[str, Any], site: Loc | None, in_region: bool) -> Any:
+def run(
+    t: Tracer, fn: Callable[..., Any], names: dict[str, Any], site: Loc | None, in_region: bool, outer: Frame | None
+) -> Any:
     """Trace a function's body in a frame of its own."""
     caller = t.frame
     frame = Frame(fn, source_of(fn), site)
     frame.caller = caller
+    frame.outer = outer
     frame.names = dict(names)
     saved_loc = t.builder.loc
     t.frame = frame

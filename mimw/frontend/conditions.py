@@ -14,6 +14,7 @@ from mimw.frontend.tracer import Tracer
 from mimw.ir.core import Value
 from mimw.ir.types import I1, DType, PointerType, TensorType
 from mimw.language import semantic
+from mimw.language.arith import logical_and, logical_or
 from mimw.language.core import explain, tensor
 
 COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -51,13 +52,26 @@ def logical(t: Tracer, left: Value, right: Callable[[], Any], conjunction: bool,
         return x if isinstance(x, bool) else tensor(x)
 
     if cheap:
-        x = evaluate()
+        other = right()
+        if is_tile(other):
+            return by_element(tensor(left), other, conjunction)
+        x = truth(t, other, what)
         if isinstance(x, bool):
             return tensor(left) if x == conjunction else x
-        return tensor(t.builder.elementwise("arith.and" if conjunction else "arith.or", left, x.value))
+        return tensor(t.builder.elementwise("arith.and" if conjunction else "arith.or", left, x))
     if conjunction:
         return regions.branch(t, left, evaluate, lambda: False, False)
     return regions.branch(t, left, lambda: True, evaluate, False)
+
+
+def is_tile(x: Any) -> bool:
+    """Whether a trace-time object is a tile of run-time values."""
+    return isinstance(x, tensor) and isinstance(x.value.type, TensorType)
+
+
+def by_element(left: Any, right: Any, conjunction: bool) -> tensor:
+    """and/or where a tile takes part: of each two elements, as in Triton; both sides are computed."""
+    return logical_and(left, right) if conjunction else logical_or(left, right)
 
 
 def visit_boolop(t: Tracer, node: ast.BoolOp) -> Any:
@@ -73,6 +87,8 @@ def _boolop(t: Tracer, values: list[ast.expr], conjunction: bool, what: str) -> 
         if bool(left) != conjunction:
             return left
         return _boolop(t, values[1:], conjunction, what)
+    if is_tile(left):
+        return by_element(left, _boolop(t, values[1:], conjunction, what), conjunction)
     cheap = all(map(_cheap, values[1:]))
     return logical(
         t, semantic.truth(left.value, what), lambda: _boolop(t, values[1:], conjunction, what), conjunction, cheap, what

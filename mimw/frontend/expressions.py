@@ -57,6 +57,16 @@ def visit_constant(t: Tracer, node: ast.Constant) -> Any:
 
 
 def visit_name(t: Tracer, node: ast.Name) -> Any:
+    frame = t.frame
+    try:
+        while t.frame.outer is not None and node.id not in t.frame.names and node.id not in t.frame.locals:
+            t.frame = t.frame.outer  # a function inside a kernel sees the kernel's names
+        return _named(t, node)
+    finally:
+        t.frame = frame
+
+
+def _named(t: Tracer, node: ast.Name) -> Any:
     name = node.id
     frame = t.frame
     if name in frame.names:
@@ -167,7 +177,12 @@ def visit_unaryop(t: Tracer, node: ast.UnaryOp) -> Any:
     x = t.expr(node.operand)
     if isinstance(node.op, ast.Not):
         if isinstance(x, tensor):
-            return tensor(t.builder.elementwise("arith.not", semantic.truth(x.value, "not")))
+            by_element = isinstance(x.value.type, TensorType)  # as in Triton
+            return tensor(
+                semantic.compare("eq", x.value, 0)
+                if by_element
+                else t.builder.elementwise("arith.not", semantic.truth(x.value, "not"))
+            )
         return not x
     try:
         return UNARY[type(node.op)](x)

@@ -50,7 +50,10 @@ class Deferred:
 
 
 class Frame:
-    """One function being traced: its names, where each was assigned last, and how it returns."""
+    """One function being traced: its names, where each was assigned last, and how it returns.
+
+    `outer` is the frame of the function around it, for one that a kernel defines inside itself.
+    """
 
     __slots__ = (
         "assigned",
@@ -61,6 +64,7 @@ class Frame:
         "locals",
         "name",
         "names",
+        "outer",
         "returned",
         "source",
         "site",
@@ -78,6 +82,7 @@ class Frame:
         self.inlined: list[Edge] | None = None
         self.returned: Any = None
         self.caller: Frame | None = None
+        self.outer: Frame | None = None
 
 
 class Context:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -61,11 +62,18 @@ class Source:
 
 
 _CACHE: WeakKeyDictionary[Callable[..., Any], Source] = WeakKeyDictionary()
+_INNER: WeakKeyDictionary[CodeType, Source] = WeakKeyDictionary()
+"""Functions inside of kernels: their trees are parts of the kernel's."""
+
+
+def remember(code: CodeType, source: Source) -> None:
+    """Say what the source of functions with this code is."""
+    _INNER[code] = source
 
 
 def source_of(fn: Callable[..., Any]) -> Source:
     """The source of a Python function; `CompilationError` when it has none (or is a lambda)."""
-    found = _CACHE.get(fn)
+    found = _CACHE.get(fn) or _INNER.get(fn.__code__)
     if found is None:
         found = _CACHE[fn] = _read(fn)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 from collections.abc import Callable, Mapping
 from typing import Any, Union
@@ -10,6 +11,7 @@ from mimw.diagnostics import CompilationError, Loc
 from mimw.frontend.calls import CALLS, call
 from mimw.frontend.conditions import CONDITIONS
 from mimw.frontend.expressions import EXPRESSIONS
+from mimw.frontend.local_functions import visit_function, visit_lambda
 from mimw.frontend.loops import LOOPS
 from mimw.frontend.prune import prune
 from mimw.frontend.scope import Frame
@@ -24,24 +26,25 @@ from mimw.ir.types import DType, PointerType, TensorDescType
 from mimw.language.core import constexpr, is_tuple, tensor
 from mimw.language.handles import wrap
 
-_EXPRESSIONS = {**EXPRESSIONS, **CONDITIONS, **CALLS}
-_STATEMENTS = {**STATEMENTS, **LOOPS, **TASKS}
+_EXPRESSIONS = {**EXPRESSIONS, **CONDITIONS, **CALLS, ast.Lambda: visit_lambda}
+_STATEMENTS = {**STATEMENTS, **LOOPS, **TASKS, ast.FunctionDef: visit_function}
 
 
 class Arg:
     """A run-time parameter: its IR type (scalar dtype, pointer, tensor descriptor), and a number that its value is a multiple of.
 
-    The divisor of a pointer counts bytes.
+    The divisor of a pointer counts bytes. An integer with `below` is in [0, below); 0 says nothing.
     """
 
-    __slots__ = ("divisor", "type")
+    __slots__ = ("below", "divisor", "type")
 
-    def __init__(self, type: DType | PointerType | TensorDescType, divisor: int = 1) -> None:
+    def __init__(self, type: DType | PointerType | TensorDescType, divisor: int = 1, below: int = 0) -> None:
         self.type = type
         self.divisor = divisor
+        self.below = below
 
     def __repr__(self) -> str:
-        return f"Arg({self.type}, {self.divisor})"
+        return f"Arg({self.type}, {self.divisor}{f', below {self.below}' if self.below else ''})"
 
 
 class Const:
@@ -129,7 +132,7 @@ def _parameters(
     for name in names:
         spec = signature.get(name)
         if isinstance(spec, Arg):
-            arguments.append(Argument(name, spec.type, spec.divisor, places.get(name)))
+            arguments.append(Argument(name, spec.type, spec.divisor, places.get(name), spec.below))
         elif isinstance(spec, Const):
             constants[name] = spec.value
         elif name in defaults:

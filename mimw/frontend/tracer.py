@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from enum import IntEnum
+from types import CodeType
 from typing import Any, NoReturn
 
 from mimw.diagnostics import CompilationError, InternalError, Loc, Note
@@ -80,6 +81,7 @@ class Tracer:
         "expressions",
         "flexible",
         "frame",
+        "local_code",
         "node",
         "num_warps",
         "open",
@@ -108,6 +110,7 @@ class Tracer:
         self.open: list[Region] = []
         self.flexible: dict[int, Flexible] = {}
         self.torn = Torn()
+        self.local_code: dict[ast.AST, CodeType] = {}
         self.node: ast.AST = frame.source.tree
 
     # Visiting.
@@ -308,8 +311,6 @@ class Mark:
 
 
 _HINTS: dict[type[ast.AST], str] = {
-    ast.Lambda: "define a function under @mimw.kernel and call it",
-    ast.FunctionDef: "define it at module level under @mimw.kernel and call it",
     ast.AsyncFunctionDef: "define it at module level under @mimw.kernel and call it",
     ast.ClassDef: "define the class at module level, as a dataclass or NamedTuple of values",
     ast.Try: "there are no exceptions on the device; use ml.device_assert",
@@ -334,10 +335,8 @@ _HINTS: dict[type[ast.AST], str] = {
 }
 
 _WORDS: dict[type[ast.AST], str] = {
-    ast.FunctionDef: "a nested function",
     ast.AsyncFunctionDef: "a nested function",
     ast.ClassDef: "a class definition",
-    ast.Lambda: "a lambda",
     ast.Try: "try",
     ast.With: "with",
     ast.Delete: "del",

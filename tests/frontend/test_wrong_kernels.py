@@ -313,7 +313,8 @@ def tile_conditional_expression(x):
 @wrong(x=P32)
 def tile_and(x):
     m = ml.arange(0, 16)
-    ml.store(x + m, 1.0, mask=m > 1 and m < 5)  # ! tile-truth @ m > 1 | and needs one truth value
+    if m > 1 and m < 5:  # ! tile-truth @ if | if needs one truth value, not the tensor<16xi1>
+        ml.store(x + m, 1.0)
 
 
 # Constants.
@@ -463,17 +464,51 @@ def uses_try(x):
 
 
 @wrong(x=P32)
-def uses_lambda(x):
-    f = lambda a: a  # ! unsupported-syntax @ lambda | a lambda cannot be used in a kernel
+def lambda_of_two(x):
+    f = lambda a, b: a
+    ml.store(x, f(1.0))  # ! bad-call @ f(1.0) | <lambda>: the argument b is missing
+
+
+@wrong(x=P32)
+def undefined_in_lambda(x):
+    f = lambda a: a + nowhere  # ! undefined-name @ nowhere | the name nowhere is not defined
     ml.store(x, f(1.0))
 
 
 @wrong(x=P32)
-def nested_function(x):
-    def inner():  # ! unsupported-syntax @ def inner | a nested function cannot be used in a kernel
-        pass
+def decorated_inside(x):
+    @kernel  # ! unsupported-syntax @ kernel | a decorator on a function inside a kernel
+    def inner():
+        return 1.0
 
     ml.store(x, inner())
+
+
+@wrong(x=P32)
+def nonlocal_inside(x):
+    n = 1.0
+
+    def inner():
+        nonlocal n  # ! unsupported-syntax @ nonlocal | nonlocal cannot be used in a kernel
+        n = 2.0
+
+    inner()
+    ml.store(x, n)
+
+
+@wrong(x=P32)
+def calls_itself_inside(x):
+    def inner():
+        return inner()  # ! recursion @ inner() | inner calls itself without end
+
+    ml.store(x, inner())
+
+
+@wrong(x=P32)
+def assigned_later(x):
+    f = lambda a: a + later  # ! undefined-name @ later | later is used before it is assigned
+    ml.store(x, f(1.0))
+    later = 2.0
 
 
 @wrong(x=P32)
