@@ -14,7 +14,7 @@ lane masks in scalar pairs, uniform ones all ones or zero. In SSA form these exi
 | ``p_select_b32 d, a, b, c`` | (and ``_b64``) d = c ? a : b for a uniform mask c |
 | ``p_add_u64 d, a, b`` | (and ``p_sub_u64``) 64-bit scalar arithmetic; a and b may be Imm |
 | ``p_div_fmas_f32 d, a, b, c, m`` | (and ``_f64``) the mask m instead of VCC |
-| ``p_global_load_lds_dword .., x`` | (and buffer forms) a load into shared memory with M0 = x, the last operand before modifiers |
+| ``p_global_load_lds_dword .., x, Imm(n)`` | (and buffer forms) a load into shared memory with M0 = x + n, the last operands before modifiers |
 | ``p_wait_vm Imm(n)`` | until at most n vector-memory instructions of this wave are not done (``p_wait_lgkm``: of LDS and scalar loads) |
 | ``p_commit_group`` | the loads to shared memory since the last one are a group |
 | ``p_wait_group Imm(n)`` | until all groups but the latest n (at most 14) have arrived |
@@ -109,17 +109,21 @@ def _div_fmas(inst: Inst) -> list[Inst]:
 
 
 def _load_to_shared(inst: Inst) -> list[Inst]:
-    """M0 is the last operand of the row; what follows it are modifiers."""
+    """M0 is the sum of the row's last two operands; what follows them are modifiers."""
     count = len(resolve(inst.opcode).slots)
-    value = inst.operands[count - 1]
-    operands = inst.operands[: count - 1] + inst.operands[count:]
+    value, more = inst.operands[count - 2 : count]
+    operands = inst.operands[: count - 2] + inst.operands[count:]
+    assert isinstance(more, Imm)
+    m0 = physical("m0")
+    if isinstance(value, Imm):
+        value, more = Imm(signed(value.value + more.value)), Imm(0)
+    base = (
+        Inst("s_add_i32", [m0, value, more], 1, inst.loc) if more.value else Inst("s_mov_b32", [m0, value], 1, inst.loc)
+    )
     opcode = inst.opcode[2:]
     if opcode.startswith("buffer_"):  # buffer_load_dword .. lds
         opcode = opcode.replace("_load_lds_", "_load_") + "_lds"
-    return [
-        Inst("s_mov_b32", [physical("m0"), value], 1, inst.loc),
-        Inst(opcode, operands, 0, inst.loc, inst.guard),
-    ]
+    return [base, Inst(opcode, operands, 0, inst.loc, inst.guard)]
 
 
 def _wide_sum(inst: Inst) -> list[Inst]:

@@ -24,7 +24,7 @@ bus of a vector instruction: one of either in all (`check`), and the 32-bit lite
     p_select_b32 d, a, b, m  m ? a : b, for a mask that is all ones or 0
     p_add_u64, p_sub_u64     of scalar pairs
     p_div_fmas d, a, b, c, m v_div_fmas with m in VCC
-    p_global_load_lds_* addr, base, m0    with M0 as an operand (last); the same for p_buffer_load_lds_*
+    p_global_load_lds_* addr, base, x, #n   with M0 = x + n; the same for p_buffer_load_lds_*
     p_wait_vm #n, p_wait_lgkm #n          wait until at most n operations of that counter are outstanding
     p_commit_group, p_wait_group #n      groups of loads to shared memory: end one, wait for all but the latest n (`waitcnt`)
 """

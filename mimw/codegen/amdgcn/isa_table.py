@@ -303,10 +303,10 @@ p_select_b64 ; =s64,S64,S64,m ; pseudo scc
 p_{add,sub}_u64 ; =s64,S64,S64 ; pseudo scc
 p_div_fmas_f32 ; =v32,V32,V32,V32,m ; pseudo vcc
 p_div_fmas_f64 ; =v64,V64,V64,V64,m ; pseudo vcc
-p_global_load_lds_dword ; @,o64,S32 ; pseudo r w m0 GLOBAL
-p_global_load_lds_dwordx{3,4} ; @,o64,S32 ; pseudo r w m0 GLOBAL only950
-p_buffer_load_lds_dword ; @,s128,S32,S32 ; pseudo r w m0 BUFFER
-p_buffer_load_lds_dwordx{3,4} ; @,s128,S32,S32 ; pseudo r w m0 BUFFER only950
+p_global_load_lds_dword ; @,o64,S32,# ; pseudo r w m0 scc GLOBAL
+p_global_load_lds_dwordx{3,4} ; @,o64,S32,# ; pseudo r w m0 scc GLOBAL only950
+p_buffer_load_lds_dword ; @,s128,S32,S32,# ; pseudo r w m0 scc BUFFER
+p_buffer_load_lds_dwordx{3,4} ; @,s128,S32,S32,# ; pseudo r w m0 scc BUFFER only950
 p_wait_vm ; # ; pseudo keep r w
 p_wait_lgkm ; # ; pseudo keep r w
 p_commit_group ; ; pseudo keep r w

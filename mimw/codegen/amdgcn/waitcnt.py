@@ -1,7 +1,8 @@
 """Wait counts: gfx9 does not stall on registers that a memory instruction has yet to write; ``s_waitcnt`` does.
 
 Owns the insertion of the fewest waits that are right: before an instruction that reads or writes a register with a load pending, and
-before ``s_barrier`` for shared memory. ``vmcnt`` counts vector memory in order (loads, stores, atomics, loads to shared memory);
+before ``s_barrier`` and before loads to shared memory (which stand in no queue of its) for what was asked of it. ``vmcnt`` counts vector
+memory in order (loads, stores, atomics, loads to shared memory);
 ``lgkmcnt`` counts shared memory in order, and scalar loads and messages out of order, so that those are waited for to zero. Stores
 need no wait: their data is read when they are issued (CDNA3 ISA, section 4.4; vmcnt up to 63, lgkmcnt up to 15).
 
@@ -194,7 +195,7 @@ def _of_groups(item: Inst, state: _State) -> list[_Item]:
 def _wait_before(item: Inst, effect: Effects, state: _State) -> list[_Item]:
     touched = effect.reads | effect.writes
     vm, lgkm = state.vm.needed(touched), state.lgkm.needed(touched)
-    if item.opcode == "s_barrier" and state.shared:
+    if state.shared and (item.opcode == "s_barrier" or _is_copy(effect)):
         lgkm = 0
     if vm is None and lgkm is None:
         return []
@@ -221,9 +222,13 @@ def _issue(effect: Effects, state: _State) -> None:
     if not counter or effect.inst.opcode == "buffer_inv":
         return
     if counter == "vm":
-        to_shared = "_lds" in effect.inst.opcode
-        state.vm.push(effect.writes | (1 << _GROUPS if to_shared else 0), False)
+        state.vm.push(effect.writes | (1 << _GROUPS if _is_copy(effect) else 0), False)
         return
     shared = effect.row.unit == "ds"
     state.lgkm.push(effect.writes, not shared)
     state.shared |= shared
+
+
+def _is_copy(effect: Effects) -> bool:
+    """Whether an instruction loads to shared memory."""
+    return effect.row.counter == "vm" and "_lds" in effect.inst.opcode

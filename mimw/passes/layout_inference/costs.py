@@ -32,7 +32,7 @@ def conversion(src: Layout, dst: Layout, bits: int) -> float:
     if _same_thread(src, dst):
         return 0.5 + 0.1 * dst.num_regs
     words = max(bits / 32, 0.25)
-    shared = 2 * BARRIER + _shared_bytes(src, bits) + _shared_bytes(dst, bits)
+    shared = 2 * BARRIER + shared_bytes(src, bits) + shared_bytes(dst, bits)
     if _same_warp(src, dst):
         # A shuffle a destination word, and selects among the source's.
         return min(20 + words * (dst.num_regs * 10 + src.num_regs * 2), shared)
@@ -60,7 +60,7 @@ def _same_warp(src: Layout, dst: Layout) -> bool:
     ) and all(pack_vector(src, v) in own for v in (*dst.reg, *dst.lane))
 
 
-def _shared_bytes(layout: Layout, bits: int) -> float:
+def shared_bytes(layout: Layout, bits: int) -> float:
     """Slots for moving a thread's registers to or from shared memory."""
     run = max((layout.contiguity(d) for d in range(layout.rank)), default=1)
     run = min(run, max(1, 128 // bits))

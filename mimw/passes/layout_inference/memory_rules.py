@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from mimw.diagnostics import InternalError
 from mimw.ir.core import OpBase, Value
+from mimw.ir.lane_runs import offsets_of, run_layout
 from mimw.ir.layout import Layout, SharedLayout
 from mimw.ir.layout_factories import turned_block
+from mimw.ir.ops.async_copy import AsyncLoadOp
 from mimw.ir.ops.memory import LocalAllocOp
 from mimw.ir.types import MemDescType, PointerType, TensorType, element_of
 from mimw.passes.facts import vector_width
@@ -28,6 +30,9 @@ class AccessRule(Rule):
         if mask is not None:
             vec = min(vec, ctx.facts.of(mask).constancy[d])
         first = ctx.spread(t.shape, order, vec)
+        straight = _straight(op, d, vec * size, ctx)
+        if straight is not None:
+            return [straight, first]
         if t.rank == 1:
             return [first]
         turned = _turned(op, order, vec, ctx) if ctx.target.has("mfma") else []
@@ -44,7 +49,10 @@ class AccessRule(Rule):
         run = max(range(t.rank), key=lambda d: min(fact.contiguity[d], t.shape[d]))
         if fact.contiguity[run] == 1:
             run = -1
-        return costs.global_access(primary, run, vec, bits, op.name == "memory.store")
+        price = costs.global_access(primary, run, vec, bits, op.name == "memory.store")
+        if op.name == "async_copy.load" and ctx.target.has("lds_dma") and not _is_straight(op, primary, ctx):
+            price += costs.shared_bytes(primary, bits)
+        return price
 
 
 def _warps_on_slow_dims(shape: tuple[int, ...], order: tuple[int, ...], vec: int, ctx: Context) -> Layout:
@@ -79,6 +87,47 @@ def _turned(op: OpBase, order: tuple[int, ...], vec: int, ctx: Context) -> list[
 
 _STORE_BYTES, _ROW_BYTES = 8, 128
 """What a lane stores at once of a turned tile, and what the shared memory takes in a cycle."""
+
+
+def _run_sizes(ctx: Context) -> tuple[int, ...]:
+    """Bytes a lane that a copy straight into shared memory takes, most first."""
+    if ctx.target.has("lds_dma_wide"):
+        return (16, 4)
+    return (4,) if ctx.target.has("lds_dma") else ()
+
+
+def _buffer(op: OpBase) -> tuple[MemDescType, SharedLayout] | None:
+    """The buffer that an asynchronous copy fills, and how it lies."""
+    if not isinstance(op, AsyncLoadOp):
+        return None
+    t = op.dst.type
+    assert isinstance(t, MemDescType)
+    return t, t.layout or SharedLayout.row_major(t.shape)
+
+
+def _straight(op: OpBase, dim: int, run: int, ctx: Context) -> Layout | None:
+    """The layout in which lanes copy straight into shared memory, where addresses allow `run` bytes at once along `dim`."""
+    found = _buffer(op)
+    if found is None:
+        return None
+    t, shared = found
+    size = t.dtype.itemsize
+    if shared.rank > 1 and shared.bases[dim][:1] != (1,):
+        return None  # the buffer lies along another dimension than global memory
+    for most in _run_sizes(ctx):
+        if most <= max(run, size):
+            layout = run_layout(t.shape, shared, size, most, ctx.num_warps, ctx.target.warp_size)
+            if layout is not None:
+                return layout
+    return None
+
+
+def _is_straight(op: OpBase, layout: Layout, ctx: Context) -> bool:
+    """Whether lanes copy straight into shared memory."""
+    found = _buffer(op)
+    assert found is not None
+    t, shared = found
+    return any(offsets_of(layout, shared, t.dtype.itemsize, size) is not None for size in _run_sizes(ctx))
 
 
 def _mask(op: OpBase) -> Value | None:

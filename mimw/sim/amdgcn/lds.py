@@ -57,8 +57,11 @@ class Lds:
     # -- accesses ------------------------------------------------------------------------------------------------
 
     def place(self, x: Ctx, addr: Array, width: int, mask: Array | None) -> tuple[Array, Array | None]:
-        """Byte positions (n, 64) of an access at LDS addresses; lanes that are off get position 0. Checks bounds."""
-        addr = x.full(addr).astype(np.int64)
+        """Byte positions (n, 64) of an access at LDS addresses; lanes that are off get position 0. Checks bounds.
+
+        The sum of a register and an immediate has 32 bits (LLVM folds negative bases on everything after gfx6).
+        """
+        addr = x.full(addr).astype(np.int64) & 0xFFFFFFFF
         if mask is None:
             if addr.size and (int(addr.max()) + width > self.size or int(addr.min()) < 0):
                 self._outside(x, addr, width, np.ones(addr.shape, np.bool_))

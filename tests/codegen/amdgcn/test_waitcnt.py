@@ -102,6 +102,13 @@ CASES = {
         s_barrier""",
         ["vmcnt(3) | s_barrier", "vmcnt(1) | s_barrier"],
     ),
+    "a load to shared memory does not wait in its queue, so what stands there must be done": (
+        """ds_read_b32 v1, v0
+        global_load_dword v2, v0, s[0:1]
+        global_load_lds_dword v0, s[0:1]
+        global_load_lds_dword v0, s[2:3]""",
+        ["lgkmcnt(0) | global_load_lds_dword v0, s[0:1]"],
+    ),
     "what belongs to no group yet is not waited for": (
         """global_load_lds_dword v0, s[0:1]
         p_wait_group 0

@@ -1,17 +1,21 @@
-"""Copies from global to shared memory by threads, through registers.
+"""Copies from global to shared memory by threads: straight into LDS where the tile's layout allows, else through registers.
 
-The loads are made where a copy starts, the stores put off to the next wait, barrier or end of a block: what stands between hides the
-memory's latency. A wait for groups finds nothing in flight.
+Straight (`lds_dma`): one instruction a run of lanes, done when ``vmcnt`` says so; groups are counted by the pass of wait counts. Elements that the
+mask leaves out are stored as what they become; no copy touches them.
+
+Through registers: the loads are made where a copy starts, the stores put off to the next wait, barrier or end of a block: what stands
+between hides the memory's latency. A wait for groups finds nothing in flight.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from mimw.codegen.amdgcn.lds_dma import Runs, end_group, runs_of, wait_groups
 from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
 from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering, layout_of, lowers
-from mimw.codegen.shared.memory import access_of, cache_words, guards
+from mimw.codegen.shared.memory import access_of, as_memory, cache_words, guards
 from mimw.codegen.shared.shared_memory import memdesc, store_tile
 from mimw.ir import layout as algebra
 from mimw.ir.types import I1, U8
@@ -22,13 +26,52 @@ def lower_async_load(ctx: Lowering, op: Any) -> None:
     """Start copying a tile."""
     b = amdgcn_builder(ctx)
     t, shared = memdesc(ctx, op.dst)
+    size = t.dtype.itemsize
+    width = access_of(ctx, op.ptr, op.mask, 8 * size).width
+    runs = runs_of(b, ctx.target, layout_of(op.ptr), shared, size, ctx.shared[op.dst], width * size)
+    if runs is None:
+        _through_registers(ctx, op, width)
+    else:
+        _straight(ctx, op, runs)
+
+
+def _straight(ctx: Lowering, op: Any, runs: Runs) -> None:
+    """One instruction a run. What the mask leaves out is zero, or `other`."""
+    b = amdgcn_builder(ctx)
+    t, _ = memdesc(ctx, op.dst)
+    layout = layout_of(op.ptr)
+    registers, lanes, warps, _ = algebra.owner_mask(layout)
+    owner = ctx.is_thread(lanes, warps)
+    inside = ctx.holes(layout, t.shape)
+    pointers = ctx.tile(op.ptr)
+    masks = ctx.tile(op.mask) if op.mask is not None else None
+    other = as_memory(ctx, list(ctx.tile(op.other))) if op.other is not None else None
+    dtype = U8 if t.dtype is I1 else t.dtype
+    zero = b.const(dtype, 0)
+    low = (1 << len(layout.reg)) - 1
+    rest: list[tuple[int, Lane | None]] = []
+    for r in range(0, layout.num_regs, runs.width):
+        if r & low & registers:
+            continue
+        here = b.both(owner, inside(r))
+        wanted = here if masks is None else b.both(here, masks[r])
+        runs.copy(r, pointers[r], wanted, cache_words(op))
+        if masks is not None:
+            rest.append((r, b.both(here, b.invert(masks[r]))))
+    for r, guard in rest:  # behind all copies, which wait for earlier accesses of LDS
+        runs.write(r, other[r : r + runs.width] if other is not None else [zero] * runs.width, guard)
+
+
+def _through_registers(ctx: Lowering, op: Any, width: int) -> None:
+    """Loads now, stores later."""
+    b = amdgcn_builder(ctx)
+    t, shared = memdesc(ctx, op.dst)
     dtype = U8 if t.dtype is I1 else t.dtype
     layout = layout_of(op.ptr)
     place = ctx.shared[op.dst]
-    width = access_of(ctx, op.ptr, op.mask, dtype.bits).width
     unmasked = guards(ctx, op.ptr, op.mask)
     pointers = ctx.tile(op.ptr)
-    other = ctx.tile(op.other) if op.other is not None else None
+    other = as_memory(ctx, list(ctx.tile(op.other))) if op.other is not None else None
     copies = algebra.owner_mask(layout)[0] & (1 << len(layout.reg)) - 1
     moved: list[Lane] = []
     for r in range(0, layout.num_regs, width):
@@ -40,8 +83,16 @@ def lower_async_load(ctx: Lowering, op: Any) -> None:
     b.put_off(lambda: store_tile(ctx, place, shared, layout, t.shape, moved))
 
 
-@lowers("async_copy.commit_group", "async_copy.wait_group", target="amd")
-def lower_group(ctx: Lowering, op: Any) -> None:
-    """What was put off is done."""
-    if op.name == "async_copy.wait_group":
-        amdgcn_builder(ctx).finish_copies()
+@lowers("async_copy.commit_group", target="amd")
+def lower_commit_group(ctx: Lowering, op: Any) -> None:
+    """The end of a group."""
+    del op
+    end_group(amdgcn_builder(ctx))
+
+
+@lowers("async_copy.wait_group", target="amd")
+def lower_wait_group(ctx: Lowering, op: Any) -> None:
+    """What was put off is done, and groups have arrived."""
+    b = amdgcn_builder(ctx)
+    b.finish_copies()
+    wait_groups(b, op.pendings)

@@ -1,0 +1,263 @@
+"""Copies from global memory straight into LDS: which instructions they are, and that what arrives is what the tile simulator says."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mimw
+import mimw.language as ml
+from mimw.jit import Kernel
+from mimw.runtime.launch import CompiledKernel
+from mimw.sim.amdgcn.errors import SimulationError
+from tests.amdgcn_kit import run_compiled, same_on_amd
+
+TARGETS = ("gfx942", "gfx950")
+
+
+def text_of(kernel: CompiledKernel) -> str:
+    """The assembly text without comments."""
+    return re.sub(r";.*", "", str(kernel.asm["amdgcn"]))
+
+
+def count(kernel: CompiledKernel, pattern: str) -> int:
+    """How many instructions match."""
+    return len(re.findall(rf"^\s*{pattern}", text_of(kernel), re.MULTILINE))
+
+
+@mimw.kernel
+def copy(x_ptr, out_ptr, stride, BM: ml.constexpr, BN: ml.constexpr):
+    buffer = ml.local_alloc((BM, BN), ml.dtype_of(x_ptr), 1)
+    rows, columns = ml.arange(0, BM)[:, None], ml.arange(0, BN)[None, :]
+    ml.async_load(x_ptr + rows * stride + columns, buffer[0])
+    ml.async_load_commit_group()
+    ml.async_load_wait_group(0)
+    ml.store(out_ptr + rows * BN + columns, ml.local_load(buffer[0]))
+
+
+def numbers(shape: tuple[int, ...], dtype: str) -> Any:
+    """Numbers that tell places apart, small enough for every type."""
+    found = np.random.default_rng(1).integers(0, 100, shape)
+    if dtype in ("bfloat16", "float8_e4m3fn"):
+        import ml_dtypes
+
+        return (found % 16).astype(getattr(ml_dtypes, dtype))
+    return found.astype(dtype)
+
+
+# --- which instructions
+
+
+def types(dtype: str) -> list[str]:
+    return [f"*{dtype}:16", f"*{dtype}:16", "i32:16"]
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("f16", 2), ("i8", 1), ("f32", 4), ("f64", 8)])
+def test_wide_copies(dtype: str, size: int) -> None:
+    """16 bytes a lane on gfx950, and nothing goes through registers."""
+    kernel = copy.compile(types(dtype), {"BM": 64, "BN": 64}, target="gfx950", num_warps=4)
+    assert count(kernel, "global_load_lds_dwordx4 v") == 64 * 64 * size // (16 * 64 * 4)
+    assert not count(kernel, "ds_write") and not count(kernel, "global_load_dword")
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("f16", 2), ("i8", 1), ("f32", 4)])
+def test_copies_of_four_bytes(dtype: str, size: int) -> None:
+    kernel = copy.compile(types(dtype), {"BM": 64, "BN": 64}, target="gfx942", num_warps=4)
+    assert count(kernel, "global_load_lds_dword v") == 64 * 64 * size // (4 * 64 * 4)
+    assert not count(kernel, "ds_write") and not count(kernel, "global_load_dword")
+
+
+def test_what_goes_through_registers() -> None:
+    """Elements wider than a lane's part, rows that are not aligned, tiles smaller than a wave's part."""
+    wide = copy.compile(types("f64"), {"BM": 64, "BN": 64}, target="gfx942", num_warps=4)
+    bytes_ = copy.compile(["*i8", "*i8", "i32"], {"BM": 64, "BN": 64}, target="gfx950", num_warps=4)
+    small = copy.compile(types("f16"), {"BM": 4, "BN": 8}, target="gfx950", num_warps=4)
+    for kernel in (wide, bytes_, small):
+        assert count(kernel, "ds_write") and not count(kernel, "global_load_lds")
+
+
+def test_narrow_alignment_means_narrow_copies() -> None:
+    kernel = copy.compile(["*f16:4", "*f16", "i32:2"], {"BM": 64, "BN": 64}, target="gfx950", num_warps=4)
+    assert count(kernel, "global_load_lds_dword v") == 8 and not count(kernel, "ds_write")
+
+
+# --- what arrives
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8", "uint16", "int64", "float8_e4m3fn"])  # fmt: skip
+def test_every_type(dtype: str) -> None:
+    x = numbers((64, 64), dtype)
+    (_, out) = same_on_amd(copy, (1,), [x, np.zeros_like(x), 64], BM=64, BN=64, seeds=(0,))
+    np.testing.assert_array_equal(out, x)
+
+
+@pytest.mark.parametrize(
+    ("shape", "num_warps"),
+    [((16, 32), 1), ((8, 64), 4), ((128, 16), 2), ((96, 64), 4), ((32, 192), 2), ((64, 24), 2), ((40, 72), 4), ((2, 512), 8)],
+)  # fmt: skip
+def test_every_shape(shape: tuple[int, int], num_warps: int) -> None:
+    x = numbers((shape[0], 1024), "float16")
+    args = [x, np.zeros(shape, np.float16), 1024]
+    (_, out) = same_on_amd(copy, (1,), args, BM=shape[0], BN=shape[1], num_warps=num_warps, seeds=(0,))
+    np.testing.assert_array_equal(out, x[:, : shape[1]])
+
+
+@mimw.kernel
+def masked(x_ptr, out_ptr, M, N, stride, BM: ml.constexpr, BN: ml.constexpr, FILL: ml.constexpr):
+    buffer = ml.local_alloc((BM, BN), ml.dtype_of(x_ptr), 1)
+    rows, columns = ml.arange(0, BM)[:, None], ml.arange(0, BN)[None, :]
+    mask = (rows < M) & (columns < N)
+    if FILL == "zero":
+        ml.async_load(x_ptr + rows * stride + columns, buffer[0], mask=mask)
+    elif FILL == "number":
+        ml.async_load(x_ptr + rows * stride + columns, buffer[0], mask=mask, other=7.0)
+    else:
+        other = (rows * 3 + columns).to(ml.dtype_of(x_ptr))
+        ml.async_load(x_ptr + rows * stride + columns, buffer[0], mask=mask, other=other)
+    ml.async_load_commit_group()
+    ml.async_load_wait_group(0)
+    ml.store(out_ptr + rows * BN + columns, ml.local_load(buffer[0]))
+
+
+@pytest.mark.parametrize("fill", ["zero", "number", "tile"])
+@pytest.mark.parametrize(("m", "n"), [(64, 64), (33, 48), (5, 17), (0, 64)])
+def test_masks(fill: str, m: int, n: int) -> None:
+    """The mask of 17 columns has no runs; that of 48 does, and both are right."""
+    x = numbers((64, 64), "float16")
+    rest = {"zero": np.zeros((64, 64)), "number": np.full((64, 64), 7.0)}.get(
+        fill, np.arange(64)[:, None] * 3 + np.arange(64)
+    )
+    want = rest.astype(np.float16)
+    want[:m, :n] = x[:m, :n]
+    args = [x, np.zeros_like(x), m, n, 64]
+    (_, out) = same_on_amd(masked, (1,), args, BM=64, BN=64, FILL=fill, seeds=(0,))
+    np.testing.assert_array_equal(out, want)
+
+
+@pytest.mark.parametrize("fill", ["zero", "number", "tile"])
+def test_masked_copies_are_straight(fill: str) -> None:
+    """Where the mask is known to come in runs, copies and stores of what is left out share the tile."""
+    given = ["*f16:16", "*f16:16", "i32", "i32:16", "i32:16"]
+    x = numbers((64, 64), "float16")
+    rest = np.arange(64)[:, None] * 3 + np.arange(64)
+    for target, opcode, copies in (
+        ("gfx950", "global_load_lds_dwordx4 v", 2),
+        ("gfx942", "global_load_lds_dword v", 8),
+    ):
+        kernel = masked.compile(given, {"BM": 64, "BN": 64, "FILL": fill}, target=target, num_warps=4)
+        assert count(kernel, opcode) == copies == count(kernel, "ds_write_b")
+        for m, n in ((33, 48), (64, 64), (1, 0)):
+            want = (rest if fill == "tile" else np.full((64, 64), 7.0 * (fill == "number"))).astype(np.float16)
+            want[:m, :n] = x[:m, :n]
+            out = np.zeros_like(x)
+            run_compiled(kernel, (1,), [x, out, m, n, 64])
+            np.testing.assert_array_equal(out, want)
+
+
+# --- groups
+
+
+@mimw.kernel
+def ring_of(x_ptr, out_ptr, trips, BLOCK: ml.constexpr, STAGES: ml.constexpr, NOISE: ml.constexpr):
+    """Blocks come STAGES - 1 ahead, and every one is added up; with NOISE plain loads stand among the copies."""
+    ring = ml.local_alloc((BLOCK,), ml.float32, STAGES)
+    columns = ml.arange(0, BLOCK)
+    for block in ml.static_range(STAGES - 1):
+        ml.async_load(x_ptr + block * BLOCK + columns, ring[block], mask=block < trips)
+        ml.async_load_commit_group()
+    total = ml.zeros((BLOCK,), ml.float32)
+    for block in range(trips):
+        ml.async_load_wait_group(STAGES - 2)
+        tile = ml.local_load(ring[block % STAGES])
+        ahead = block + STAGES - 1
+        ml.async_load(x_ptr + ahead * BLOCK + columns, ring[ahead % STAGES], mask=ahead < trips)
+        ml.async_load_commit_group()
+        if NOISE:
+            total += ml.load(x_ptr + block * BLOCK + (BLOCK - 1 - columns))
+        total = total * 2 + tile
+    ml.store(out_ptr + columns, total)
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("noise", [False, True])
+def test_groups_in_loops(stages: int, noise: bool) -> None:
+    for trips in range(6) if stages == 3 else (1, 4):
+        x = numbers((6 * 256,), "float32")
+        args = [x, np.zeros(256, np.float32), trips]
+        same_on_amd(ring_of, (1,), args, BLOCK=256, STAGES=stages, NOISE=noise, num_warps=2, seeds=(trips,))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_waits_leave_younger_groups_under_way(target: str) -> None:
+    constants = {"BLOCK": 1024, "STAGES": 3, "NOISE": False}
+    kernel = ring_of.compile(["*f32:16", "*f32:16", "i32"], constants, target=target, num_warps=4)
+    assert count(kernel, "global_load_lds") and not count(kernel, "global_load_dword")
+    assert count(kernel, {"gfx950": r"s_waitcnt vmcnt\(1\)", "gfx942": r"s_waitcnt vmcnt\(4\)"}[target])
+
+
+@mimw.kernel
+def mixed(x_ptr, y_ptr, out_ptr, n, ROWS: ml.constexpr):
+    """One group with a copy that is straight and one that goes through registers."""
+    a, b = ml.local_alloc((ROWS, 64), ml.float16, 1), ml.local_alloc((ROWS, 64), ml.float16, 1)
+    rows, columns = ml.arange(0, ROWS)[:, None], ml.arange(0, 64)[None, :]
+    total = ml.zeros((ROWS, 64), ml.float16)
+    for _ in range(n):
+        ml.async_load(x_ptr + rows * 64 + columns, a[0])
+        ml.async_load(y_ptr + rows * 64 + columns, b[0])
+        ml.async_load_commit_group()
+        ml.async_load_wait_group(0)
+        total += ml.local_load(a[0]) + ml.local_load(b[0])
+    ml.store(out_ptr + rows * 64 + columns, total)
+
+
+def test_both_ways_in_one_kernel() -> None:
+    given = ["*f16:16", "*f16:2", "*f16:16", "i32"]
+    x, y = numbers((32, 64), "float16"), numbers((32, 64), "float16")
+    for target in TARGETS:
+        kernel = mixed.compile(given, {"ROWS": 32}, target=target, num_warps=4)
+        assert count(kernel, "global_load_lds") and count(kernel, "ds_write")
+        out = np.zeros_like(x)
+        run_compiled(kernel, (1,), [x, y, out, 3])
+        np.testing.assert_array_equal(out, 3 * (x + y))
+
+
+# --- what is told
+
+
+def broken(kernel: Kernel, given: list[str], constants: dict[str, Any], pattern: str, args: list[Any]) -> str:
+    """What the simulator says of a kernel whose text has lost the first line that matches."""
+    compiled = kernel.compile(given, constants, target="gfx950", num_warps=4)
+    text = str(compiled.asm["amdgcn"])
+    found = re.search(rf"^\s*{pattern}.*\n", text, re.MULTILINE)
+    assert found is not None
+    run_compiled(compiled, (1,), args, text=text)
+    with pytest.raises(SimulationError) as error:
+        run_compiled(compiled, (1,), args, text=text[: found.start()] + text[found.end() :])
+    return str(error.value)
+
+
+def test_a_missing_wait_is_told() -> None:
+    x = numbers((64, 64), "float16")
+    args = [x, np.zeros_like(x), 64]
+    where = r"s_waitcnt vmcnt\(0\)"
+    assert "vmcnt" in broken(copy, types("f16"), {"BM": 64, "BN": 64}, where, args)
+
+
+@mimw.kernel
+def turn(x_ptr, out_ptr, stride, BM: ml.constexpr, BN: ml.constexpr):
+    buffer = ml.local_alloc((BM, BN), ml.dtype_of(x_ptr), 1)
+    rows, columns = ml.arange(0, BM)[:, None], ml.arange(0, BN)[None, :]
+    ml.async_load(x_ptr + rows * stride + columns, buffer[0])
+    ml.async_load_commit_group()
+    ml.async_load_wait_group(0)
+    ml.store(out_ptr + columns * BM + rows, ml.local_load(buffer[0]))
+
+
+def test_a_missing_barrier_is_told() -> None:
+    """Waves read what others have copied."""
+    x = numbers((64, 64), "float16")
+    args = [x, np.zeros_like(x), 64]
+    assert "race" in broken(turn, types("f16"), {"BM": 64, "BN": 64}, "s_barrier", args)
