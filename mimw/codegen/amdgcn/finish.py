@@ -10,6 +10,7 @@ from mimw.codegen.amdgcn.flatten import flatten
 from mimw.codegen.amdgcn.invariants import hoist
 from mimw.codegen.amdgcn.merge_waits import merge_waits
 from mimw.codegen.amdgcn.nops import insert_nops
+from mimw.codegen.amdgcn.pair_floats import pair_floats
 from mimw.codegen.amdgcn.prepare import prepare
 from mimw.codegen.amdgcn.regalloc import Budget, allocate, budget
 from mimw.codegen.amdgcn.registers import FIRST, SCALARS, units
@@ -44,6 +45,7 @@ def finish(fn: Function, target: Target, *, waves: int, occupancy: int = 1, limi
     """
     limits = limits if limits is not None else budget(waves, occupancy)
     ready = prepare(fn)
+    pair_floats(ready)
     schedule(ready, limits.v + limits.a)
     hoist(ready, {"s": limits.s, "v": limits.v})
     gather(ready)
