@@ -204,6 +204,8 @@ def compile_module(
     )
     if "hang" in fn.options:
         meta.extra["hang"] = fn.options["hang"]
+    if "prints" in fn.options:
+        meta.extra["prints"] = fn.options["prints"]
     return CompiledKernel(asm, meta)
 
 
@@ -268,6 +270,9 @@ def kernel_params(module: Module, boxes: bool = True) -> tuple[list[Param], list
             raise InternalError(f"argument {a.name} has type {a.type}", a.loc)
     if "hang" in function.options:
         params += [Param(name, POINTER, 0, hidden=True) for name in ("hang_records", "hang_state")]
+    if "prints" in function.options:
+        params += [Param(name, POINTER, 0, hidden=True) for name in ("print_records", "print_state")]
+        params.append(Param("print_texts", "i32", 0, hidden=True))
     layout_params(params)
     return params, descriptors
 

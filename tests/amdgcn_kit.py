@@ -9,6 +9,7 @@ import pytest
 
 from mimw.compiler import compile_kernel
 from mimw.jit import Kernel
+from mimw.runtime import device_print, hang
 from mimw.runtime.convention import KINDS, Param
 from mimw.runtime.launch import CompiledKernel
 from mimw.runtime.tensor_descriptor import TensorDescriptor, encode_record
@@ -18,11 +19,33 @@ from mimw.target import get_target
 from tests.language.engines_kit import NAMES, arrays, copies
 
 
+class Told:
+    """What a run left in the kernel's hidden arguments, by name."""
+
+    def __init__(self, kernel: CompiledKernel) -> None:
+        self.extra = kernel.metadata.extra
+        sizes = {"print_records": 4 * device_print.WORDS, "print_state": device_print.STATE}
+        sizes |= {"hang_records": hang.RECORD * hang.MAX_RECORDS, "hang_state": hang.STATE}
+        hidden = [p.name for p in kernel.metadata.params if p.hidden]
+        self.memory = {name: np.zeros(sizes[name], np.uint8) for name in hidden if name in sizes}
+        self.arguments: list[Any] = [self.memory.get(name, 0) for name in hidden]
+
+    @property
+    def printed(self) -> list[str]:
+        """The lines."""
+        return device_print.read_all(self.extra["prints"], self.memory["print_records"].tobytes())
+
+    @property
+    def failed(self) -> int:
+        """Threads that failed an assertion."""
+        return int(self.memory["print_state"].view(np.uint32)[2])
+
+
 def run_compiled(
     kernel: CompiledKernel, grid: tuple[int, ...], args: list[Any], seed: int = 0, text: str | None = None
-) -> None:
+) -> Told:
     """Execute the code object of a kernel (or `text` in its place) on arrays (in place), descriptors of some, and numbers; `seed` picks an
-    order of the waves."""
+    order of the waves. What the kernel has to say is given back."""
     meta, image = kernel.metadata, kernel.asm["hsaco"]
     assert isinstance(image, bytes)
     memory = GlobalMemory()
@@ -35,7 +58,10 @@ def run_compiled(
             packed.append(a if isinstance(a, np.ndarray) else _bytes(param, a))
     gx, gy, gz = (*grid, 1, 1)[:3]
     code = image if text is None else text
+    told = Told(kernel)
+    packed += told.arguments
     run(code, meta.entry, (gx, gy, gz), (meta.num_threads, 1, 1), packed, memory=memory, seed=seed, arch=meta.target)
+    return told
 
 
 def launch_in_amdgcn(monkeypatch: pytest.MonkeyPatch, target: str, seed: int = 0) -> list[CompiledKernel]:

@@ -34,10 +34,12 @@ class LaneBuilder(ABC):
 
     Inside a task, `first_warp` and `task_warps` are its warps: thread and warp indices count from there, and `barrier` joins its threads
     only, at the hardware's barrier `sync_id`. `task_warps` 0 means that there are no tasks. `branches_diverge`: whether the lanes of a
-    warp may branch differently; where not, loops on a lane's value go on while `any_lane` does.
+    warp may branch differently; where not, loops on a lane's value go on while `any_lane` does. `takes_bases`: whether `point` is better
+    than a sum.
     """
 
     branches_diverge = True
+    takes_bases = False
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -336,6 +338,14 @@ class LaneBuilder(ABC):
     def widen_scaled(self, lane: Lane, to: Element, scale: int) -> Lane:
         """A 32-bit integer extended to 64 bits and multiplied by a constant."""
 
+    def point(self, base: Lane, offset: Lane, scale: int, reach: int) -> Lane:
+        """A pointer plus a 32-bit integer times a constant, where the product is in [0, reach) and that fits in 31 bits.
+
+        Targets whose accesses take a uniform base and a small offset keep the two apart.
+        """
+        del reach
+        return self.op("add", base.dtype, base, self.widen_scaled(offset, base.dtype, scale))
+
     @abstractmethod
     def thread_id(self) -> Lane:
         """Index of the thread in the task (without tasks: in the CTA), i32."""
@@ -395,11 +405,15 @@ class LaneBuilder(ABC):
 
     @abstractmethod
     def print_text(self, text: str, values: Tile, guard: Lane | None) -> None:
-        """Print through the device's printf where `guard` is true: `text` is a C format, `values` are its arguments, 32 or 64 bits wide."""
+        """Print where `guard` is true, through the device's printf or into a buffer that the host prints: `text` is a C format, `values` are its
+        arguments, 32 or 64 bits wide."""
 
     @abstractmethod
     def trap(self, guard: Lane | None, text: str) -> None:
-        """Stop the grid with an error where `guard` is true; `text` says why, for readers of the emitted text."""
+        """Stop the grid with an error where `guard` is true; `text` says why, for readers of the emitted text.
+
+        A target whose grids cannot be stopped so counts the failure, and its lowering ends the waves.
+        """
 
     @abstractmethod
     def register(self, lane: Lane) -> Reg:

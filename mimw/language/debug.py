@@ -37,8 +37,10 @@ def device_print(prefix: str, *args: Any, hex: bool = False) -> None:
     """Print `prefix` and each element of `args` (tiles, scalars, numbers) on the device, with program id and index.
 
     One line an element, ``pid (x, y, z) idx (i, j) prefix value``; `hex` shows the bits, as it is always with pointers. Lines come in no
-    particular order. On a GPU they appear when the host synchronises; the driver keeps the last megabyte. Plain ``print`` in a kernel
-    is this function. NVIDIA: one call of vprintf a register.
+    particular order. Plain ``print`` in a kernel is this function. NVIDIA: one call of vprintf a register; lines appear when the host
+    synchronises, and the driver keeps the last megabyte. AMD: a record in the host's memory for each line; lines appear at `mimw.synchronize`,
+    before the next launch of a kernel that prints, and at the end of the process (waiting by other means, as torch's, prints nothing); of what
+    is printed between two of these, the first megabyte is kept and the number of further lines is said.
     """
     b = current_builder("device_print")
     text = const_str(prefix, "device_print: prefix")
@@ -50,7 +52,8 @@ def device_assert(cond: Any, msg: str = "", mask: Any = None) -> None:
     """Stop the kernel with `msg` when an element of `cond` is false (where `mask` is true).
 
     On a GPU only when compiled with ``debug=True`` (a launch option) or under ``MIMW_DEBUG=1``: the place, the message, program id and index are
-    printed, then the launch fails. The simulator always checks.
+    printed, then the launch fails. The simulator always checks. NVIDIA: a trap, which a later call brings to light, and which ends the CUDA
+    context. AMD: the CTA's threads end, the launch waits for the kernel and raises `LaunchError`, and the device can be used as before.
     """
     b = current_builder("device_assert")
     text = const_str(msg, "device_assert: msg")
@@ -69,7 +72,7 @@ def debug_barrier() -> None:
 
 
 def clock64() -> tensor:
-    """A counter that goes up, int64: cycles on a GPU (``%clock64``), ticks without a unit in the simulators.
+    """A counter that goes up, int64: cycles on a GPU (NVIDIA: ``%clock64``, AMD: ``s_memtime``), ticks without a unit in the simulators.
 
     For differences that are stored or printed. Each thread reads its own (a scalar that is stored is the first thread's), so that no
     condition may depend on it.

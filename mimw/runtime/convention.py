@@ -10,7 +10,8 @@ machine. Must not know IR, a driver, or torch. The convention, shared by the lau
   descriptor, whose box and swizzle are the code's (`descriptor_record`), its tensor and padding the launch's.
 * In the argument buffer each parameter lies at the next multiple of its size (a tensor map: of 64); `Param.offset` and
   `Param.size` are in bytes. The buffer itself starts at a multiple of 64 when it holds a tensor map.
-* Hidden today: ``hang_records`` and ``hang_state``, both pointers, of a kernel whose waits give up (`mimw.runtime.hang`).
+* Hidden today: ``hang_records`` and ``hang_state``, both pointers, of a kernel whose waits give up (`mimw.runtime.hang`);
+  on AMD's targets the pointers ``print_records`` and ``print_state`` and the i32 ``print_texts`` of one that prints (`mimw.runtime.device_print`).
 * The kernel runs with `num_warps` warps of the target's width along x, and `shared_bytes` of shared memory: on NVIDIA's
   targets dynamic (`.extern .shared`), and bytes that a kernel declares statically are not counted in it; on AMD's the
   code object states them, and the launch asks for none.

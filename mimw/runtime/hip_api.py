@@ -50,6 +50,8 @@ _ATTRIBUTES = {
 # hipFunction_attribute.
 _MAX_THREADS, _SHARED_BYTES, _LOCAL_BYTES, _REGISTERS = 0, 1, 3, 4
 _EVENT_WITHOUT_TIMING = 2
+_PORTABLE_MAPPED_COHERENT = 1 | 2 | 0x40000000
+_NOT_READY = 600
 # HIP_LAUNCH_PARAM_BUFFER_POINTER, ..._BUFFER_SIZE, ..._END.
 _BUFFER_POINTER, _BUFFER_SIZE, _PARAM_END = 1, 2, 3
 # hipDeviceProp_t has grown from release to release; the architecture's name is a text in it, behind the device's name.
@@ -366,6 +368,24 @@ def wait_for_stream(device: int, waiter: int, producer: int) -> None:
             hip.hipEventDestroy(event)
 
 
+def is_capturing(device: int, stream: int) -> bool:
+    """Whether a stream's work is recorded for a graph instead of being done."""
+    status = ctypes.c_int(0)
+    with current(device):
+        _check(_hip().hipStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(status)), "hipStreamIsCapturing")
+    return status.value != 0
+
+
+def is_done(device: int, stream: int) -> bool:
+    """Whether all work on a stream has ended; `DriverError` for faults of it."""
+    with current(device):
+        status = _hip().hipStreamQuery(ctypes.c_void_p(stream))
+    if status == _NOT_READY:
+        return False
+    _check(status, "hipStreamQuery")
+    return True
+
+
 def synchronize(device: int, stream: int | None = None) -> None:
     """Wait for a stream, or for all work on the device; `DriverError` also for faults of earlier launches."""
     hip = _hip()
@@ -387,6 +407,28 @@ def allocate(size: int) -> int:
 def free(address: int) -> None:
     """Give memory of `allocate` back."""
     _check(_hip().hipFree(ctypes.c_void_p(address)), "hipFree")
+
+
+def allocate_host(size: int) -> tuple[int, int]:
+    """(address here, address on the current device) of `size` bytes of the host's memory that the device writes through to."""
+    host = _ask_handle("hipHostMalloc", ctypes.c_size_t(size), ctypes.c_uint(_PORTABLE_MAPPED_COHERENT))
+    return host, _ask_handle("hipHostGetDevicePointer", ctypes.c_void_p(host), ctypes.c_uint(0))
+
+
+def set_zero(address: int, size: int) -> None:
+    """Overwrite `size` bytes of the current device's memory, a multiple of 4, with zeros, and wait for that."""
+    _check(_hip().hipMemsetD32(ctypes.c_void_p(address), 0, ctypes.c_size_t(size // 4)), "hipMemsetD32")
+    _check(_hip().hipDeviceSynchronize(), "hipDeviceSynchronize")
+
+
+def read_memory(address: int, size: int) -> bytes:
+    """`size` bytes of the current device's memory, when what is on its default stream is done."""
+    out = ctypes.create_string_buffer(size)
+    status = _hip().hipMemcpyDtoH(
+        ctypes.c_void_p(ctypes.addressof(out)), ctypes.c_void_p(address), ctypes.c_size_t(size)
+    )
+    _check(status, "hipMemcpyDtoH")
+    return out.raw
 
 
 def clear(address: int, size: int, stream: int) -> None:

@@ -17,10 +17,11 @@ import ctypes
 import struct
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from mimw.diagnostics import LaunchError
-from mimw.runtime import hip_api
+from mimw.runtime import hip_api, print_buffer
 from mimw.runtime.arguments import FLOATS, argument_device, check_block, checked_value, describe_arguments
 from mimw.runtime.arrays import ArrayInfo, DescriptorInfo, ScalarInfo, describe
 from mimw.runtime.convention import (
@@ -34,9 +35,11 @@ from mimw.runtime.convention import (
 )
 from mimw.runtime.driver_api import DriverError, Function
 from mimw.runtime.drivers import Driver, device_driver, driver_of
+from mimw.runtime.hang import KernelHang
 from mimw.runtime.hang_watch import Watch
 from mimw.runtime.image import check_shared, check_threads, choose_image
 from mimw.runtime.launch_errors import Grid, caller_loc, check_cluster, check_grid, explain_driver_error
+from mimw.runtime.print_buffer import Telling
 from mimw.runtime.tensor_descriptor import MapSpec, TensorDescriptor, encode_map, map_specs
 
 # Errors that the driver gives when the function's context is not the thread's current one.
@@ -140,6 +143,7 @@ class CompiledKernel:
             return self
         head = f"kernel {meta.name!r} with grid {grid}"
         watch: Watch | None = None
+        telling: Telling | None = None
         try:
             if device is None:
                 device = driver.current_device()
@@ -150,14 +154,17 @@ class CompiledKernel:
             if "hang" in meta.extra:
                 watch = Watch(meta, device, raw)
                 values += watch.arguments
+            if "prints" in meta.extra:
+                telling = Telling(meta, device, raw)
+                values += telling.arguments
             slot = _Slot(self, function)
             self._packer.pack_into(slot.buffer, 0, *values)
             handle = driver.stream_handle(raw)
-            with driver.current(device):
+            with telling or nullcontext(), driver.current(device):
                 _start(slot, grid, handle, watch)
             _last_launch = (meta.name, grid)
-            if watch is not None:
-                watch.finish(head, raw, caller_loc())
+            if watch is not None or telling is not None:
+                _finish(head, raw, watch, telling)
                 return self
         except DriverError as error:
             raise self._explain(head, error) from None
@@ -361,6 +368,20 @@ def _start(slot: _Slot, grid: Grid, handle: Any, watch: Watch | None) -> None:
         raise
 
 
+def _finish(head: str, raw: int, watch: Watch | None, telling: Telling | None) -> None:
+    """Wait for a kernel that may have something to tell. An assertion that failed makes others wait in vain: it comes first."""
+    hang: KernelHang | None = None
+    if watch is not None:
+        try:
+            watch.finish(head, raw, caller_loc())
+        except KernelHang as found:
+            hang = found
+    if telling is not None and not (hang is not None and hang.lost):
+        telling.finish(head, raw, caller_loc())
+    if hang is not None:
+        raise hang
+
+
 def _is_quick(params: list[Param], args: Sequence[Any]) -> bool:
     """Whether a later launch with such arguments may go the quick way: torch arrays only, no scalar to convert."""
     arrays = [arg for p, arg in zip(params, args, strict=True) if p.kind == POINTER]
@@ -415,10 +436,12 @@ def _await_producers(
 
 
 def synchronize(device: int | None = None, stream: Any = None) -> None:
-    """Wait for all work on a device (None: the current one) or a stream; `LaunchError` for faults that show up."""
+    """Wait for all work on a device (None: the current one) or a stream; `LaunchError` for faults that show up. On AMD's devices, print what
+    kernels have printed."""
     driver = device_driver()
+    wait = print_buffer.synchronize if driver is hip_api else driver.synchronize
     try:
         where = driver.current_device() if device is None else device
-        driver.synchronize(where, None if stream is None else raw_stream(stream))
+        wait(where, None if stream is None else raw_stream(stream))
     except DriverError as error:
         raise explain_driver_error("synchronize", error.name, error.text, error.call, error.log, _last_launch) from None

@@ -36,7 +36,7 @@ OTHER_CODES: dict[str, str] = {
     "cluster-rank": "A rank or multicast target names a CTA that the cluster does not have.",
     "deadlock": "The tasks wait for barriers that never complete; the text says who waits for what.",
     "descriptor": "The simulator: a tensor descriptor of what TMA cannot copy.",
-    "device-assert": "The simulator: the condition of a `device_assert` is false.",
+    "device-assert": "The condition of a `device_assert` is false: in the simulator, or in a launch on an AMD device (with `debug`).",
     "global-race": "The simulator, a warning: CTAs or tasks access one place of an array, one of them writes, and nothing orders them.",
     "index-out-of-range": "The simulator: an index of a gather or scatter outside of the buffer.",
     "inspect-file": "`mimw inspect` is not told a file and a kernel, or the file fails.",

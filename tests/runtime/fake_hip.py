@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
+from collections.abc import Callable
 from typing import Any
+
+HOST_OFFSET = 1 << 40
 
 NAMES = {
     1: "hipErrorInvalidValue",
@@ -37,6 +40,9 @@ class Launch:
 class FakeHip:
     """Two MI300X unless told otherwise. `fail` maps a call to the status that it gives once.
 
+    `host` is the host's memory that it gave, which the device sees `HOST_OFFSET` further on; `memory` the device's, by address, where it was
+    set to zero. `when_launched` is called with each launch and plays the kernel, `when_queried` gives the status of a stream.
+
     Every launch takes the next of `durations` ms of the device's time (0 without one), a fill 1 ms; events read that clock.
     """
 
@@ -51,6 +57,11 @@ class FakeHip:
         self.static_shared = 0
         self.durations: list[float] = []
         self.clock = 0.0
+        self.host: list[Any] = []
+        self.memory: dict[int, bytearray] = {}
+        self.capturing = False
+        self.when_launched: Callable[[Launch], None] | None = None
+        self.when_queried: Callable[[], int] | None = None
         self.events: dict[int, float] = {}
         self._local = threading.local()
 
@@ -142,6 +153,8 @@ class FakeHip:
             packed = ctypes.string_at(buffer, ctypes.c_size_t.from_address(length).value)
             fields = {"grid": (x, y, z), "threads": bx, "shared": shared, "stream": stream, "packed": packed}
             self.launches.append(Launch(**fields, device=self.device))
+            if self.when_launched is not None:
+                self.when_launched(self.launches[-1])
         return status
 
     def hipEventCreateWithFlags(self, event: Any, flags: int) -> int:
@@ -158,7 +171,7 @@ class FakeHip:
         return 0
 
     def hipMalloc(self, place: Any, size: Any) -> int:
-        self._give(place, 0xF000)
+        self._give(place, 0xF000 + 0x100 * len(self.memory))
         return self._result("hipMalloc", size.value)
 
     def hipFree(self, address: Any) -> int:
@@ -179,3 +192,31 @@ class FakeHip:
 
     def hipDeviceSynchronize(self) -> int:
         return self._result("hipDeviceSynchronize", self.device)
+
+    # -- memory that kernels report through
+
+    def hipHostMalloc(self, place: Any, size: Any, flags: Any) -> int:
+        memory = ctypes.create_string_buffer(size.value)
+        self.host.append(memory)
+        self._give(place, ctypes.addressof(memory))
+        return self._result("hipHostMalloc", size.value, flags.value)
+
+    def hipHostGetDevicePointer(self, place: Any, host: Any, flags: Any) -> int:
+        self._give(place, host.value + HOST_OFFSET)
+        return self._result("hipHostGetDevicePointer", host.value)
+
+    def hipMemsetD32(self, address: Any, value: int, count: Any) -> int:
+        self.memory[address.value] = bytearray(4 * count.value)
+        return self._result("hipMemsetD32", address.value, value, count.value)
+
+    def hipMemcpyDtoH(self, to: Any, source: Any, size: Any) -> int:
+        ctypes.memmove(to.value, bytes(self.memory[source.value][: size.value]), size.value)
+        return self._result("hipMemcpyDtoH", source.value, size.value)
+
+    def hipStreamIsCapturing(self, stream: Any, status: Any) -> int:
+        self._give(status, int(self.capturing))
+        return self._result("hipStreamIsCapturing", stream.value or 0)
+
+    def hipStreamQuery(self, stream: Any) -> int:
+        self.calls.append(("hipStreamQuery", stream.value or 0))
+        return self.when_queried() if self.when_queried is not None else 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mimw.codegen.amdgcn import builder_convert, builder_float, builder_memory, builder_shuffle
+from mimw.codegen.amdgcn import builder_convert, builder_float, builder_memory, builder_print, builder_shuffle
 from mimw.codegen.amdgcn.builder_core import Core, is_scalar, signed32, signed64
 from mimw.codegen.amdgcn.builder_int import compare_integers, integer_op
 from mimw.codegen.amdgcn.builder_wide import wide_product_of_words
@@ -28,7 +28,8 @@ class AmdgcnBuilder(Core):
 
     Of the task that is being lowered: `first_warp` of its waves, `meet`, how they wait for each other (None: they are all waves of the
     workgroup). `named_words`: where the words of named barriers lie in shared memory, `rooms`: where the descriptors of
-    each room do.
+    each room do. `hidden`: byte of each argument that the user does not give, `texts`: those that are printed, by number. `mark`: the byte of shared memory
+    where waves that end early say so (`lower/watch`).
     """
 
     branches_diverge = False
@@ -36,12 +37,16 @@ class AmdgcnBuilder(Core):
     def __init__(self, target: Target) -> None:
         super().__init__(target)
         self.params: list[tuple[str, Element | TensorDescType, int]] = []
+        self.hidden: dict[str, int] = {}
+        self.texts: dict[str, int] = {}
+        self.mark: int | None = None
         self.grid_offset = 0
         self.uses_grid = False
         self.workgroup_ids = "x"
         self.entry = self.block
         self._entries: dict[str, Lane] = {}
         self._late: list[Callable[[], None]] = []
+        self._copies = 0
         self.first_warp = 0
         self.named_words: Lane | None = None
         self.rooms: dict[int, int] = {}
@@ -195,6 +200,9 @@ class AmdgcnBuilder(Core):
             return self.op("mul", to, self.widen(source, to), self.const(to, scale))
         return wide_product_of_words(self, to, source, self.const(U32, scale), signed=is_signed(lane.dtype))
 
+    def point(self, base: Lane, offset: Lane, scale: int, reach: int) -> Lane:
+        return builder_memory.point(self, base, offset, scale, reach)
+
     # ---------------------------------------------------------------------------------------------- indices, arguments
 
     def entry_register(self, name: str, cls: str, dtype: Element, uniform: int, hint: str) -> Lane:
@@ -294,6 +302,16 @@ class AmdgcnBuilder(Core):
         """The second half of a copy, to be done where the block ends or at a barrier or wait: until then its loads are under way."""
         self._late.append(store)
 
+    def hold_copies(self) -> list[Callable[[], None]]:
+        """What was put off, taken off the list: a branch and its join may stand between, if the caller puts it off again behind them."""
+        late, self._late = self._late, []
+        return late
+
+    def next_copy(self) -> int:
+        """A number for a copy that is waited for by itself."""
+        self._copies += 1
+        return self._copies
+
     def finish_copies(self) -> None:
         """Do what was put off."""
         late, self._late = self._late, []
@@ -328,10 +346,11 @@ class AmdgcnBuilder(Core):
         return [Lane(dtype, reg)]
 
     def print_text(self, text: str, values: Tile, guard: Lane | None) -> None:
-        raise InternalError("AMDGCN code prints nothing", self.loc)
+        builder_print.print_text(self, text, values, guard)
 
     def trap(self, guard: Lane | None, text: str) -> None:
-        raise InternalError("AMDGCN code asserts nothing", self.loc)
+        self.comment(text)
+        builder_print.count_failure(self, guard)
 
     def descriptor_words(self, rank: int) -> list[Element]:
         """The fields themselves: address, whether the padding is NaN, sizes, strides in bytes but for the last."""

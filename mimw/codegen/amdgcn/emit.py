@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from mimw.codegen.amdgcn.builder import HIDDEN_GRID, AmdgcnBuilder
+from mimw.codegen.amdgcn.builder_print import RECORDS, STATE, TEXTS
 from mimw.codegen.amdgcn.finish import finish
 from mimw.codegen.amdgcn.isa import check, resolve
 from mimw.codegen.amdgcn.lower import all_lowerings as amdgcn_lowerings
@@ -36,6 +37,7 @@ def emit(module: Module, target: Target, facts: FactsLike, options: dict[str, An
 
     `options`: ``entry`` (the kernel's name by default), ``check`` (every instruction against the table; on by default), ``occupancy``
     (workgroups that shall fit on a compute unit together, 1), ``maxnreg`` (vector registers of a lane, accumulation ones included).
+    A kernel that prints or asserts leaves its texts in the function's option ``prints``.
     Raises `CompilationError` for what the target cannot do.
     """
     options = options or {}
@@ -99,6 +101,9 @@ def lower_function(
         else:
             ctx.set(value, [builder.argument(i)])
     run_kernel(ctx)
+    if builder.hidden:
+        asserts = any(op.name == "debug.device_assert" for op in function.walk())
+        function.options["prints"] = {"texts": list(builder.texts), "asserts": asserts}
     machine.blocks = ctx.blocks
     dead_code(machine, lambda inst: resolve(inst.opcode).removable)
     if options.get("check", True):
@@ -111,12 +116,14 @@ def lower_function(
 
 def _axes(function: IrFunction) -> str:
     """The workgroup ids that the kernel asks for; printing shows all."""
+    if tells(function):
+        return "xyz"
     used = {op.axis for op in function.walk() if op.name == "control.program_id"}  # type: ignore[attr-defined]
     return "".join(name for axis, name in enumerate("xyz") if axis in used or not axis)
 
 
 def _place_arguments(function: IrFunction, builder: AmdgcnBuilder) -> None:
-    """Offsets by the calling convention: every argument at the next multiple of its size; the grid comes last."""
+    """Offsets by the calling convention: every argument at the next multiple of its size, then hidden ones; the grid comes last."""
     at = 0
     for i, argument in enumerate(function.arguments):
         dtype = argument.type
@@ -130,7 +137,21 @@ def _place_arguments(function: IrFunction, builder: AmdgcnBuilder) -> None:
         name = re.sub(r"[^A-Za-z0-9_]", "_", argument.name or f"argument{i}")
         builder.params.append((name, dtype, at))
         at += size
+    for hidden in _hidden(function):
+        at = -(-at // 8) * 8
+        builder.hidden[hidden] = at
+        at += 8 if hidden != TEXTS else 4
     builder.grid_offset = -(-at // 8) * 8
+
+
+def tells(function: IrFunction) -> bool:
+    """Whether the kernel prints, or says which assertion failed."""
+    return any(op.name in ("debug.device_print", "debug.device_assert") for op in function.walk())
+
+
+def _hidden(function: IrFunction) -> list[str]:
+    """The arguments that the user does not give, in the order of the calling convention."""
+    return [RECORDS, STATE, TEXTS] if tells(function) else []
 
 
 def _size(dtype: Element | TensorDescType) -> int:
@@ -149,6 +170,10 @@ def _facts(function: IrFunction, builder: AmdgcnBuilder, target: Target) -> Kern
         kind = "global_buffer" if isinstance(dtype, PointerType) else "by_value"
         out.args.append((name, offset, _size(dtype), kind))
         end = offset + _size(dtype)
+    for name, offset in builder.hidden.items():
+        size, kind = (4, "by_value") if name == TEXTS else (8, "global_buffer")
+        out.args.append((name, offset, size, kind))
+        end = offset + size
     if builder.uses_grid:
         out.args += [(kind, builder.grid_offset + 4 * i, 4, kind) for i, kind in enumerate(HIDDEN_GRID)]
         end = builder.grid_offset + 12

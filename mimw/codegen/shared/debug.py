@@ -39,7 +39,13 @@ def lower_device_print(ctx: Lowering, op: Any) -> None:
 
 @lowers("debug.device_assert")
 def lower_device_assert(ctx: Lowering, op: Any) -> None:
-    """Each thread tells of its first false element and traps; a barrier keeps the others from what the assertion protects."""
+    """Who failed traps; a barrier keeps the others from what the assertion protects."""
+    tell_failures(ctx, op)
+    ctx.b.barrier()
+
+
+def tell_failures(ctx: Lowering, op: Any) -> Lane:
+    """Each thread tells of its first false element, then traps or counts itself (`LaneBuilder.trap`). i1: the thread has failed."""
     _refuse_in_combine(ctx, op)
     b = ctx.b
     conditions = ctx.tile(op.cond)
@@ -64,7 +70,7 @@ def lower_device_assert(ctx: Lowering, op: Any) -> None:
     text = _literal(f"{place}assertion failed{message}, ")
     b.print_text(f"{text}{_PID}, {_index(where)}\n", [*pid, *where], failed)
     b.trap(failed, f"device_assert{message}")
-    b.barrier()
+    return failed
 
 
 def _refuse_in_combine(ctx: Lowering, op: Any) -> None:

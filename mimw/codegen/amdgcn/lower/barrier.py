@@ -20,6 +20,7 @@ from typing import Any
 
 from mimw.codegen.amdgcn.builder import AmdgcnBuilder
 from mimw.codegen.amdgcn.builder_memory import shared_address
+from mimw.codegen.amdgcn.lower import watch
 from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
 from mimw.codegen.lane import LANE, WARP, Lane, as_u32
 from mimw.codegen.lowering import Lowering, Shared, lowers
@@ -47,7 +48,6 @@ class Word:
 
     def add(self, b: AmdgcnBuilder, amount: Lane, guard: Lane | None = None, wants_old: bool = False) -> Lane | None:
         """One lane of the wave adds; with `wants_old` the word before that, one in the wave."""
-        b.finish_copies()
         b.emit("p_wait_lgkm", [Imm(0)])
         one = b.both(first_lane(b), guard)
         place, offset = shared_address(b, self.address)
@@ -102,6 +102,8 @@ def spin(ctx: Lowering, word: Word, before: Lane) -> None:
     ctx.branch(changed, Edge(done, []), Edge(sleep, []))
     ctx.place(sleep)
     b.emit("s_sleep", [Imm(1)])
+    if b.mark is not None:
+        watch.end_if_marked(ctx)
     ctx.jump(again, [])
     b.close_loop()
     ctx.place(done)
@@ -166,6 +168,7 @@ def lower_parity(ctx: Lowering, op: Any) -> None:
 def lower_arrive(ctx: Lowering, op: Any) -> None:
     """Each wave adds its part of `count` arrivals; on a barrier of threads those of its own."""
     b = amdgcn_builder(ctx)
+    b.finish_copies()
     word = word_of(ctx, op.barrier)
     arrivals = op.count * (_COUNTED * ctx.num_warps if _per_thread(op.barrier) else 1)
     amount = arrivals * word.unit // ctx.num_warps & 0xFFFFFFFF
@@ -188,8 +191,8 @@ def lower_expect(ctx: Lowering, op: Any) -> None:
     word.add(b, amount, ctx.scalar(op.pred) if op.pred is not None else None)
 
 
-def land(ctx: Lowering, barrier: Value, bytes_: int | Lane) -> None:
-    """This wave's part of a copy of so many bytes is in shared memory."""
+def land(ctx: Lowering, barrier: Value, bytes_: int | Lane, guard: Lane | None = None) -> None:
+    """This wave's part of a copy of so many bytes is in shared memory (where `guard` holds)."""
     b = amdgcn_builder(ctx)
     if isinstance(bytes_, Lane):
         bytes_ = bytes_.off if bytes_.reg is None else bytes_
@@ -197,7 +200,7 @@ def land(ctx: Lowering, barrier: Value, bytes_: int | Lane) -> None:
         part = share(ctx, bytes_)
     else:  # multiples of 16, so that any number of waves divides them
         part = b.shift(bytes_, 1 - ctx.num_warps.bit_length())
-    word_of(ctx, barrier).add(b, part)
+    word_of(ctx, barrier).add(b, part, guard)
 
 
 def _per_thread(value: Value) -> bool:
@@ -255,6 +258,7 @@ def _named(ctx: Lowering, op: Any) -> tuple[Word, Lane]:
 @lowers("barrier.named_wait", target="amd")
 def lower_named_wait(ctx: Lowering, op: Any) -> None:
     """Be counted, wait for the others."""
+    amdgcn_builder(ctx).finish_copies()
     word, amount = _named(ctx, op)
     old = word.add(amdgcn_builder(ctx), amount, wants_old=True)
     assert old is not None
@@ -264,6 +268,7 @@ def lower_named_wait(ctx: Lowering, op: Any) -> None:
 @lowers("barrier.named_arrive", target="amd")
 def lower_named_arrive(ctx: Lowering, op: Any) -> None:
     """Be counted, go on."""
+    amdgcn_builder(ctx).finish_copies()
     word, amount = _named(ctx, op)
     word.add(amdgcn_builder(ctx), amount)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.lowering import Lowering, lowers, refuse, unsupported
+from mimw.codegen.lowering import Lowering, lowers, unsupported
 
 _PASSES = "passes make copies, or loads and stores, of it"
 _CLUSTER = "there are no clusters of CTAs"
@@ -19,20 +19,11 @@ REASONS: dict[str, str] = {
         ),
         _CLUSTER,
     ),
-    "debug.clock": "the clock is not supported yet",
     **dict.fromkeys(("mma.as_inflight", "mma.async_dot", "mma.async_dot_wait"), _PRODUCTS),
 }  # fmt: skip
 
 for _name, _reason in REASONS.items():
     unsupported(_name, "amd", _reason)
-
-
-@lowers("debug.device_print", "debug.device_assert", target="amd")
-def refuse_printing(ctx: Lowering, op: Any) -> None:
-    """There is no printf behind the driver."""
-    raise refuse(
-        op, ctx.target, "printing is not supported yet", "run the kernel on NumPy arrays: the tile simulator prints"
-    )
 
 
 @lowers("memory.prefetch", target="amd")

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from mimw.codegen.amdgcn.builder import AmdgcnBuilder
+from mimw.codegen.amdgcn.lower import watch
 from mimw.codegen.amdgcn.lower.barrier import check_named, meet
 from mimw.codegen.amdgcn.lower.descriptor import ROOM_BYTES, made_fields
 from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
@@ -34,10 +35,10 @@ _WORD = 4
 
 
 class Words:
-    """What stands behind a function's buffers: `count` words from byte `offset` of shared memory on, then its `rooms` for descriptors (number ->
-    byte), to byte `end`."""
+    """What stands behind a function's buffers: `count` words from byte `offset` of shared memory on, then the `mark` of waves that end early
+    (None: nobody asks), then its `rooms` for descriptors (number -> byte), to byte `end`."""
 
-    __slots__ = ("count", "end", "offset", "rooms")
+    __slots__ = ("count", "end", "mark", "offset", "rooms")
 
     def __init__(self, function: Function) -> None:
         given = int(function.options.get("shared_bytes", 0))
@@ -45,6 +46,7 @@ class Words:
         self.rooms: dict[int, int] = {}
         numbers = [int(x) for x in function.options.get("task_sync_ids") or ()]
         slots: dict[int, int] = {}
+        marked = watch.needs_mark(function)
         for op in function.walk():
             if isinstance(op, (NamedWaitOp, NamedArriveOp)):
                 numbers.append(op.number if op.id is None else 15)
@@ -52,10 +54,12 @@ class Words:
                 slots[op.room] = max(op.slots, slots.get(op.room, 0))
         self.count = max(numbers) + 1 if any(numbers) else 0
         end = self.offset + _WORD * self.count
+        self.mark = end if marked else None
+        end += _WORD if marked else 0
         for room, count in slots.items():
             self.rooms[room] = end
             end += count * ROOM_BYTES
-        self.end = end if self.count or slots else given
+        self.end = end if self.count or slots or marked else given
 
 
 def run_kernel(ctx: Lowering) -> None:
@@ -79,7 +83,7 @@ class _Frame:
         ctx, b = self.ctx, self.b
         self.check_room()
         check_named(list(self.function.walk()))
-        b.named_words, b.rooms = b.const(U32, self.words.offset), self.words.rooms
+        b.named_words, b.rooms, b.mark = b.const(U32, self.words.offset), self.words.rooms, self.words.mark
         if self.zero_words():
             b.emit("p_wait_lgkm", [Imm(0)])
             b.emit("s_barrier", [])
@@ -103,6 +107,8 @@ class _Frame:
         """The first thread zeroes all words; says whether there are any."""
         b = self.b
         places = [self.words.offset + _WORD * i for i in range(self.words.count)]
+        if self.words.mark is not None:
+            places.append(self.words.mark)
         for op in self.function.walk():
             if isinstance(op, BarrierAllocOp):
                 if op.offset < 0:
