@@ -87,6 +87,11 @@ def visit_for(t: Tracer, node: ast.For) -> Flow:
         it = control.range(it.start, it.stop, it.step)
     if not isinstance(it, control.range):
         return unroll(t, node, iterable(t, it, node.iter))
+    if it.warp_specialize:
+        t.remark(
+            "tasks",
+            "warp_specialize changes nothing: all warps run this loop; write tasks to part the work (docs/mimw.md)",
+        )
     _refuse_else(t, node)
     if not isinstance(node.target, ast.Name):
         t.error("unpack", "the items of a range are single integers", node.target)

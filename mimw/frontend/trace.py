@@ -105,7 +105,10 @@ def _trace(fn: Callable[..., Any], signature: Signature, num_warps: int, num_sta
     check_placement(function)
     if tracer.printed:
         print("".join(tracer.printed), end="")
-    return Module(function)
+    module = Module(function)
+    for (kind, _, text), at in tracer.remarks.items():
+        module.remark(kind, at, text)
+    return module
 
 
 def _parameters(

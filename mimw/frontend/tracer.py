@@ -87,6 +87,7 @@ class Tracer:
         "open",
         "printed",
         "records",
+        "remarks",
         "statements",
         "torn",
     )
@@ -106,6 +107,7 @@ class Tracer:
         self.frame = frame
         self.records: list[Any] = []
         self.printed: list[str] = []
+        self.remarks: dict[tuple[str, int, str], Loc] = {}
         self.depth = 0
         self.open: list[Region] = []
         self.flexible: dict[int, Flexible] = {}
@@ -125,6 +127,10 @@ class Tracer:
     ) -> NoReturn:
         """Raise a `CompilationError` at a node."""
         raise CompilationError(code, message, self.loc(node), hint=hint, notes=notes)
+
+    def remark(self, kind: str, text: str) -> None:
+        """Leave a remark at the current place, once however often it is traced."""
+        self.remarks.setdefault((kind, self.builder.loc.line, text), self.builder.loc)
 
     def expr(self, node: ast.expr) -> Any:
         """The trace-time object of an expression."""

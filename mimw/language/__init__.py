@@ -62,6 +62,7 @@ from mimw.language.barrier import (
     named_barrier_wait,
     remote_view,
 )
+from mimw.language.block_pointer import advance, make_block_ptr
 from mimw.language.cluster import (
     async_remote_shmem_copy,
     async_remote_shmem_store,
@@ -221,6 +222,7 @@ else:
 __all__ = [
     "PropagateNan",
     "abs",
+    "advance",
     "alloc_accumulator",
     "alloc_barriers",
     "alloc_warp_barrier",
@@ -328,6 +330,7 @@ __all__ = [
     "log2",
     "logical_and",
     "logical_or",
+    "make_block_ptr",
     "make_tensor_descriptor",
     "max",
     "max_constancy",

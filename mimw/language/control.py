@@ -10,7 +10,7 @@ from mimw.ir.core import Value
 from mimw.ir.ops.arith import HintOp
 from mimw.ir.ops.control import NumProgramsOp, ProgramIdOp
 from mimw.ir.types import TensorType
-from mimw.language.core import const_int, explain, is_tuple, method, tensor, unwrap
+from mimw.language.core import const_bool, const_int, explain, is_tuple, method, tensor, unwrap
 from mimw.language.semantic import fail
 
 
@@ -37,11 +37,11 @@ class range:
     """``for i in ml.range(start, stop, step)``: a loop that runs on the device, as ``range`` does.
 
     `num_stages` asks for software pipelining of this loop (None: the kernel's), `loop_unroll_factor` for unrolling.
-    `flatten`, `disallow_acc_multi_buffer` and `disable_licm` are accepted for Triton's sake and change nothing;
-    ``warp_specialize=True`` is not there yet.
+    `flatten`, `disallow_acc_multi_buffer`, `disable_licm` and `warp_specialize` are accepted for Triton's sake and change nothing
+    (the last one leaves a remark): whoever wants warps of their own for copies and products writes tasks.
     """
 
-    __slots__ = ("num_stages", "start", "step", "stop", "unroll")
+    __slots__ = ("num_stages", "start", "step", "stop", "unroll", "warp_specialize")
 
     if TYPE_CHECKING:  # for checkers of kernel code: the frontend reads the object itself
 
@@ -66,8 +66,7 @@ class range:
         self.unroll = 1 if loop_unroll_factor is None else const_int(loop_unroll_factor, "range: loop_unroll_factor")
         if self.num_stages < 0 or self.unroll < 1:
             fail("bad-argument", "range: num_stages and loop_unroll_factor are positive")
-        if unwrap(warp_specialize):
-            fail("not-yet", "range: warp_specialize=True is not there yet", "write the tasks: docs/mimw.md")
+        self.warp_specialize = const_bool(warp_specialize, "range: warp_specialize")
 
 
 class static_range:

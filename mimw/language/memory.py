@@ -10,6 +10,7 @@ from mimw.ir.ops.async_copy import PrefetchDescriptorOp
 from mimw.ir.ops.memory import LoadOp, PrefetchOp, StoreOp
 from mimw.ir.types import I1, PointerType, TensorDescType, shape_of
 from mimw.language import semantic
+from mimw.language.block_pointer import block_access, block_pointer
 from mimw.language.core import TensorLike, as_value, const_bool, const_str, explain, method, operand, tensor
 from mimw.language.semantic import fail
 
@@ -39,13 +40,19 @@ def _mask(mask: Any, ptr: Value, what: str) -> Value | None:
     return m
 
 
-def _no_block_pointer(what: str, boundary_check: Any, padding_option: Any = "") -> None:
+def _block(
+    pointer: Any, mask: Any, other: Any, boundary_check: Any, padding_option: Any, what: str
+) -> tuple[Any, Any, Any]:
+    """Pointer, mask and other as they are, or those that a block pointer stands for."""
+    if isinstance(pointer, block_pointer):
+        if mask is not None or other is not None:
+            hint = "say with boundary_check which dimensions are masked, with padding_option what lies outside"
+            fail("bad-argument", f"{what}: a block pointer takes no mask= and other=", hint)
+        return block_access(pointer, boundary_check, padding_option, what)
     if boundary_check or padding_option:
-        fail(
-            "not-yet",
-            f"{what}: boundary_check and padding_option belong to block pointers",
-            "mask with mask= and other= instead",
-        )
+        hint = "mask with mask= and other=, or make the pointer with ml.make_block_ptr"
+        fail("bad-argument", f"{what}: boundary_check and padding_option belong to block pointers", hint)
+    return pointer, mask, other
 
 
 def _cache(modifier: Any, table: dict[str, str], what: str) -> str:
@@ -69,10 +76,11 @@ def load(
     Where `mask` (i1, broadcast to the pointers) is false nothing is read and the element is `other` (cast to the
     element type and broadcast; 0 without one). `cache_modifier` is "", ".ca", ".cg", ".cs", ".cv"; `eviction_policy`
     "", "evict_first", "evict_last", "evict_normal". A bool is read as a byte, any nonzero value being true.
+    Of a block pointer the dimensions in `boundary_check` are masked; outside is 0, or NaN where `padding_option` is "nan".
     """
     b = current_builder("load")
+    pointer, mask, other = _block(pointer, mask, other, boundary_check, padding_option, "load")
     p, pt = _pointer(pointer, "load")
-    _no_block_pointer("load", boundary_check, padding_option)
     m = _mask(mask, p, "load")
     if other is not None and m is None:
         fail("bad-argument", "load: other= without mask= is never used", "give the mask that says where it applies")
@@ -104,10 +112,11 @@ def store(
     """Write `value` (cast to the element type, broadcast to the pointers) where `mask` (i1) is true.
 
     `cache_modifier` is "", ".wb", ".cg", ".cs", ".wt". Two elements that go to one address leave either.
+    Of a block pointer the dimensions in `boundary_check` are masked.
     """
     b = current_builder("store")
+    pointer, mask, _ = _block(pointer, mask, None, boundary_check, "", "store")
     p, pt = _pointer(pointer, "store")
-    _no_block_pointer("store", boundary_check)
     m = _mask(mask, p, "store")
     raw = operand(value, "store: value")
     shape = semantic.broadcast_shapes(shape_of(p.type), semantic.operand_shape(raw), "store: value")

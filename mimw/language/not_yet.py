@@ -8,7 +8,7 @@ from mimw.ir.builder import current_builder
 from mimw.language.semantic import fail
 
 _TRITON = (
-    "dot_scaled make_block_ptr advance "
+    "dot_scaled "
     "inline_asm_elementwise map_elementwise float8e4b15 float8e4b8 float8e5b16 "
     "parallel_range"
 )

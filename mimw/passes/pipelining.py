@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from mimw.ir.builder import Builder
 from mimw.ir.core import Block, Module, OpBase, Region, Value
-from mimw.ir.ops.arith import CastOp, ConstantOp
+from mimw.ir.ops.arith import ConstantOp
 from mimw.ir.ops.async_copy import AsyncLoadOp, CommitGroupOp, WaitGroupOp
 from mimw.ir.ops.barrier import CtaSyncOp, FenceAsyncSharedOp
 from mimw.ir.ops.control import ForOp, IfOp, InlinedOp, WhileOp, YieldOp
@@ -29,6 +29,7 @@ from mimw.ir.ops.tensor import SplatOp
 from mimw.ir.rewriter import clone
 from mimw.ir.types import I1, I32, MemDescType, TensorType, Type, element_of
 from mimw.passes.facts import Facts, compute
+from mimw.passes.fusion import is_zero
 from mimw.passes.tasks import partition_of
 from mimw.target import Target
 
@@ -141,7 +142,7 @@ class _Plan:
             return "its value is used in registers too"
         if load.volatile:
             return "it is volatile"
-        if load.other is not None and not _is_zero(load.other):
+        if load.other is not None and not is_zero(load.other):
             return "cp.async can only fill with zeros, and `other` is not zero"
         bits = self.facts.vector_width(load.ptr, load.mask) * _bits(load.result)
         if bits < 32:
@@ -441,13 +442,6 @@ def _bytes(alloc: LocalAllocOp) -> int:
     layout = alloc.type.layout
     assert layout is not None
     return layout.size * alloc.type.dtype.itemsize
-
-
-def _is_zero(v: Value) -> bool:
-    op = v.defining_op
-    while isinstance(op, (SplatOp, CastOp)):
-        op = op.src.defining_op
-    return isinstance(op, ConstantOp) and op.value == 0
 
 
 def _bits(v: Value) -> int:

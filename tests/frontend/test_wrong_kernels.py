@@ -115,7 +115,7 @@ def unknown_method(x):
 
 @wrong(x=P32)
 def not_there_yet(x):
-    ml.make_block_ptr(x, 16)  # ! not-yet @ ml.make_block_ptr | ml.make_block_ptr: it is not there yet
+    ml.dot_scaled(x, 16)  # ! not-yet @ ml.dot_scaled | ml.dot_scaled: it is not there yet
 
 
 # Types.

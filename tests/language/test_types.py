@@ -280,7 +280,7 @@ def test_functions_outside_a_kernel_say_so() -> None:
 
 
 def test_names_that_are_not_there_yet() -> None:
-    stand_in = ml.make_block_ptr
+    stand_in = ml.dot_scaled
     s = Scratch()
     with building(s.builder), pytest.raises(ml_error()) as caught:
         stand_in(1, 2)
