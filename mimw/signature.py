@@ -218,24 +218,25 @@ def _parse_type(kernel: Parameters, name: str, text: Any) -> Arg | Const:
         return Const(text)
     if text.startswith(_DESCRIPTOR_HEADS):
         return _parse_descriptor(kernel, name, text)
-    body, _, promise = text.partition(":")
+    body, _, bound = text.partition("<")
+    body, _, promise = body.partition(":")
     if body.startswith("="):
         return Const(int(body[1:]))
     pointer = body.startswith("*")
     body = body.lstrip("*")
     dtype = DTYPES.get(_TYPE_NAMES.get(body, body))
-    if dtype is None or (promise and not promise.isdigit()):
+    if dtype is None or any(word and not word.isdigit() for word in (promise, bound)) or (bound and pointer):
         raise kernel.refuse(
             "launch-signature",
             f"cannot take the type {text!r} for {name!r}",
-            hint="types are written '*bf16', '*f32:16', 'i32', 'i32:16', '=1'",
+            hint="types are written '*bf16', '*f32:16', 'i32', 'i32:16', 'i32:16<1048576' (from 0 on and below that), '=1'",
         )
     divisor = int(promise) if promise else 1
     if pointer:
         return Arg(PointerType(dtype), divisor)
     if dtype is I1:
         divisor = 1
-    return Arg(dtype, divisor)
+    return Arg(dtype, divisor, int(bound) if bound and dtype.kind in ("int", "uint") else 0)
 
 
 _DESCRIPTOR_HEADS = ("tensor_desc<", "tensordesc<")

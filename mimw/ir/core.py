@@ -186,11 +186,14 @@ class OpBase:
 
 
 class Argument:
-    """What is known of a kernel argument: its name, type, a divisor of its value (bytes for pointers), its place in the source."""
+    """What is known of a kernel argument: its name, type, a divisor of its value (bytes for pointers), its place in the source.
 
-    __slots__ = ("divisor", "loc", "name", "type")
+    An integer with `below` is in [0, below); 0 says nothing.
+    """
 
-    def __init__(self, name: str, type: Type, divisor: int = 1, loc: Loc | None = None) -> None:
+    __slots__ = ("below", "divisor", "loc", "name", "type")
+
+    def __init__(self, name: str, type: Type, divisor: int = 1, loc: Loc | None = None, below: int = 0) -> None:
         self.name = name
         self.type = type
         self.divisor = divisor
@@ -201,6 +204,7 @@ class Function:
     """A kernel: its arguments (block arguments of `body`), launch options, and body, which ends in ``control.return``."""
 
     __slots__ = ("arguments", "body", "loc", "name", "num_stages", "num_warps", "options")
+        self.below = below
 
     def __init__(self, name: str, arguments: list[Argument], loc: Loc, num_warps: int = 4, num_stages: int = 3) -> None:
         self.name = name

@@ -288,9 +288,10 @@ class _Parser:
         arguments: list[Argument] = []
         named = self.typed_values()
         for text, t, pos, attrs in named:
-            if attrs.keys() - {"divisor"}:
-                raise self.fail(f"an argument has a divisor, not {sorted(attrs)}", pos)
-            arguments.append(Argument("" if text[1:].isdigit() else text[1:], t, attrs.get("divisor", 1)))
+            if attrs.keys() - {"divisor", "below"}:
+                raise self.fail(f"an argument has a divisor and a bound, not {sorted(attrs)}", pos)
+            known = attrs.get("divisor", 1), None, attrs.get("below", 0)
+            arguments.append(Argument("" if text[1:].isdigit() else text[1:], t, *known))
         function = Function(name, arguments, UNKNOWN)
         for value, (text, _, pos, _) in zip(function.block.args, named, strict=True):
             self.define(value, text, pos)

@@ -77,7 +77,9 @@ class _Printer:
 
     def argument(self, a: Argument, v: Value) -> str:
         text = f"{self.name(v)}: {self.type(a.type)}"
-        return f"{text} {{divisor = {a.divisor}}}" if a.divisor != 1 else text
+        known = [f"divisor = {a.divisor}"] if a.divisor != 1 else []
+        known += [f"below = {a.below}"] if a.below else []
+        return f"{text} {{{', '.join(known)}}}" if known else text
 
     def block(self, block: Block) -> None:
         outer = self.indent

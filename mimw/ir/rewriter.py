@@ -58,7 +58,7 @@ def clone_region(region: Region, values: dict[Value, Value]) -> Region:
 def clone_function(function: Function) -> Function:
     """A copy of a kernel that shares nothing that changes with it."""
     # Arguments too: passes give descriptors layouts.
-    arguments = [Argument(a.name, a.type, a.divisor, a.loc) for a in function.arguments]
+    arguments = [Argument(a.name, a.type, a.divisor, a.loc, a.below) for a in function.arguments]
     new = Function(function.name, arguments, function.loc, function.num_warps, function.num_stages)
     new.options = dict(function.options)
     values: dict[Value, Value] = {}

@@ -344,7 +344,8 @@ def compute(function: Function) -> Facts:
     for argument, value in zip(function.arguments, function.block.args, strict=True):
         fact = _opaque(value.type)
         divisor = max(power_divisor(argument.divisor), fact.divisor[0])
-        facts.table[value] = Fact((divisor,), (1,), (1,), fact.lo, fact.hi)
+        lo, hi = (0, argument.below - 1) if argument.below else (fact.lo, fact.hi)
+        facts.table[value] = Fact((divisor,), (1,), (1,), lo, hi)
     _Analysis(facts).block(function.block)
     return facts
 

@@ -13,6 +13,7 @@ from mimw.diagnostics import InternalError
 from mimw.ir.core import Module
 from mimw.ir.verifier import verify
 from mimw.passes import (
+    address_split,
     blocks_by_pointers,
     blocks_by_tma,
     canonicalize,
@@ -55,6 +56,7 @@ PASSES: tuple[Pass, ...] = (
     canonicalize,  # first: what follows sees folded constants and no dead ops
     carried_tiles,  # loops carry steps, not tiles of pointers: fewer registers, and addresses keep their structure
     canonicalize,  # again, over what that left
+    address_split,  # then: the steps of loops join the scalar part; before layouts, which 32-bit offsets take with fewer registers
     fusion,  # before anything looks at rounding: every engine then rounds alike
     task_partition,  # after the last pass that merges equal ops: tasks compute their own scalars from here on
     check_protocol,  # needs the ids and scalars of the tasks, and barrier ops that nothing has touched yet

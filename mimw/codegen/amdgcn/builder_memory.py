@@ -1,22 +1,30 @@
 """Global and shared memory as AMDGCN instructions: addresses, accesses of 1 to 16 bytes, guards.
 
-A global address is a scalar pair plus a 32-bit vector offset plus a constant, or a vector pair plus a constant; a shared one is a vector
-register plus a constant. A guarded access is masked by EXEC; what a guarded load leaves where its guard is false stands in the result
-already (a tie).
+A global address is a scalar pair plus a 32-bit vector offset plus a constant (`point` says where), or a vector pair plus a constant; a
+shared one is a vector register plus a constant. A guarded access is masked by EXEC; what a guarded load leaves where its guard is false
+stands in the result already (a tie). A guarded load that leaves zeros, from a base and an offset, goes through a buffer resource: where
+the guard is false its offset is out of range, which costs one instruction and no zeros beforehand.
 """
 
 from __future__ import annotations
 
+from mimw.codegen.amdgcn.buffer import HALF, resource
 from mimw.codegen.amdgcn.builder_core import Core, is_scalar, signed64
 from mimw.codegen.amdgcn.opcodes import LOADS, SHARED, STORES, is_float, is_signed, register_class
 from mimw.codegen.lane import CTA, LANE, Lane, Tile, bits_of, wrap_int
+from mimw.codegen.lane_builder import LaneBuilder
 from mimw.codegen.machine import Imm, Operand, Reg, Symbol
 from mimw.diagnostics import InternalError
-from mimw.ir.types import I32, I64, U32, Element
+from mimw.ir.types import I32, I64, U32, U64, Element
 
 GLOBAL_OFFSET = range(-(1 << 12), 1 << 12)
 """What the immediate of a global access holds; of a shared one: 0 to 65535."""
 SHARED_OFFSET = range(1 << 16)
+BUFFER_OFFSET = 1 << 12
+"""Below this is the immediate of a buffer access."""
+
+OUT_OF_RANGE = Imm(0xC0800000, "f32")
+"""An offset beyond `HALF` that costs nothing: the bits of -4.0."""
 
 # How a cache modifier of the language reads here. Cached everywhere is the default.
 _CACHE = {
@@ -33,8 +41,27 @@ def modifiers(how: str) -> list[Operand]:
     return [Symbol(w) for w in words]
 
 
+def point(b: Core, base: Lane, offset: Lane, scale: int, reach: int) -> Lane:
+    """A pointer plus a lane's offset times a constant, in [0, reach): the sum, known by its parts where the pointer is uniform.
+
+    Accesses take the parts, and then nothing needs the sum.
+    """
+    if base.uniform == LANE:
+        return LaneBuilder.point(b, base, offset, scale, reach)
+    origin = b.scalar_register(base)
+    place = b.vector(b.times(Lane(U32, b.register(offset), uniform=offset.uniform), scale))
+    whole = b.valu(
+        "v_lshl_add_u64", base.dtype, b.wide(Lane(U32, place), b.const(U32, 0), U64), Imm(0), origin, uniform=LANE
+    )
+    b.splits[b.reg_of(whole)] = (origin, place, reach)
+    return whole
+
+
 def global_address(b: Core, lane: Lane) -> tuple[Operand, Operand, list[Operand]]:
     """(vector address, scalar base or ``off``, offset) of a pointer."""
+    split = b.splits.get(lane.reg) if lane.reg is not None else None
+    if split is not None:
+        return _split_address(b, split[0], split[1], signed64(wrap_int(lane.off, I64)))
     off = signed64(wrap_int(lane.off, I64))
     if off not in GLOBAL_OFFSET or lane.reg is None:
         low = off % 4096 if lane.reg is not None else 0
@@ -46,12 +73,16 @@ def global_address(b: Core, lane: Lane) -> tuple[Operand, Operand, list[Operand]
         off = low
     place: list[Operand] = [Symbol(f"offset:{off}")] if off else []
     reg = b.reg_of(lane)
-    split = b.splits.get(reg)
-    if split is not None:
-        return split[1], split[0], place
     if is_scalar(reg):
         return b.vector(b.const(I32, 0)), reg, place
     return reg, Symbol("off"), place
+
+
+def _split_address(b: Core, base: Reg, place: Reg, off: int) -> tuple[Operand, Operand, list[Operand]]:
+    """As `global_address`; what the immediate cannot hold goes to the base, in whole pages."""
+    low = off if off in GLOBAL_OFFSET else off % 4096
+    origin = Lane(U64, base, off - low, uniform=CTA)
+    return place, b.scalar_register(origin), [Symbol(f"offset:{low}")] if low else []
 
 
 def shared_address(b: Core, lane: Lane) -> tuple[Reg, list[Operand]]:
@@ -73,6 +104,12 @@ def load(
         guard = None
     size = bits_of(dtype) // 8 * count
     reg = Reg(f"v{max(32, 8 * size)}", b.hint)
+    if guard is not None and space == "global" and _leaves_zeros(other):
+        buffer = _buffer_operands(b, address, size, guard)
+        if buffer is not None:
+            opcode = f"buffer_load_{_narrow(LOADS[size], dtype, size, count)}"
+            b.emit(opcode, [reg, *buffer, *modifiers(how)], 1)
+            return _elements(b, reg, dtype, count)
     tied: list[Operand | None] | None = None
     if guard is not None:
         tied = [_initial(b, dtype, count, other)]
@@ -84,6 +121,25 @@ def load(
         opcode = f"global_load_{_narrow(LOADS[size], dtype, size, count)}"
         b.emit(opcode, [reg, vector, base, *offset, *modifiers(how)], 1, guard, tied)
     return _elements(b, reg, dtype, count)
+
+
+def _leaves_zeros(other: Tile | None) -> bool:
+    return other is None or all(x.reg is None and not x.off for x in other)
+
+
+def _buffer_operands(b: Core, address: Lane, size: int, guard: Lane) -> list[Operand] | None:
+    """Offset, resource, further offset and modifiers of an access that is out of range where the guard is false; None where the pointer is
+    not known by its parts, or a true guard would not keep it in range."""
+    split = b.splits.get(address.reg) if address.reg is not None else None
+    off = signed64(wrap_int(address.off, I64))
+    if split is None or off < 0 or split[2] + off + size > HALF:
+        return None
+    base, place, _ = split
+    low = off % BUFFER_OFFSET
+    found = b.valu("v_cndmask_b32", U32, OUT_OF_RANGE, place, b.register(guard), uniform=LANE)
+    rest: Operand = b.scalar_register(b.const(U32, off - low)) if off != low else Imm(0)
+    words = resource(b, Lane(U64, base, uniform=CTA))
+    return [b.reg_of(found), words, rest, Symbol("offen"), *([Symbol(f"offset:{low}")] if low else [])]
 
 
 def _narrow(name: str, dtype: Element, size: int, count: int) -> str:

@@ -10,7 +10,9 @@ from math import gcd
 from typing import Any
 
 from mimw.codegen.lane import CTA, Lane, Tile, bits_of
+from mimw.codegen.lane_builder import LaneBuilder
 from mimw.codegen.lowering import Lowering, layout_of, lowers
+from mimw.codegen.machine import Reg
 from mimw.codegen.shared.casts import widened
 from mimw.ir import layout as algebra
 from mimw.ir.core import Value
@@ -25,11 +27,40 @@ def lower_ptr_add(ctx: Lowering, op: Any) -> None:
     assert isinstance(pointer, PointerType)
     size = pointer.pointee.itemsize
     offset = element_of(op.offset.type)
+    reach = _reach(ctx, op.offset, size) if b.takes_bases else 0
+    if reach:
+        lanes = zip(ctx.tile(op.ptr), _apart(b, ctx.tile(op.offset)), strict=True)
+        ctx.set(op.result, [b.plus(_point(b, p, x, size, reach), more * size) for p, (x, more) in lanes])
+        return
     if offset in (I32, U32):
         offsets = widened(ctx, op.offset, pointer, size)
     else:
         offsets = [b.times(b.widen(x, pointer), size) for x in ctx.tile(op.offset)]
     ctx.set(op.result, [b.op("add", pointer, p, o) for p, o in zip(ctx.tile(op.ptr), offsets, strict=True)])
+
+
+def _reach(ctx: Lowering, offset: Value, size: int) -> int:
+    """The bytes from a pointer on that a tile of 32-bit offsets reaches, where they provably lie in [0, 2^31); else 0."""
+    fact = ctx.facts.of(offset)
+    if element_of(offset.type) not in (I32, U32) or not isinstance(offset.type, TensorType):
+        return 0
+    if fact.lo is None or fact.hi is None or fact.lo < 0 or (fact.hi + 1) * size > 1 << 31:
+        return 0
+    return (fact.hi + 1) * size
+
+
+def _apart(b: LaneBuilder, tile: Tile) -> list[tuple[Lane, int]]:
+    """Lanes as a lane that is one of the tile plus a number from 0 on, few different lanes."""
+    least: dict[Reg, int] = {}
+    for x in tile:
+        if x.reg is not None:
+            least[x.reg] = min(x.off, least.get(x.reg, x.off))
+    return [(b.const(x.dtype, 0), x.off) if x.reg is None else
+            (b.plus(x, least[x.reg] - x.off), x.off - least[x.reg]) for x in tile]  # fmt: skip
+
+
+def _point(b: LaneBuilder, base: Lane, offset: Lane, size: int, reach: int) -> Lane:
+    return base if offset.reg is None else b.point(base, offset, size, reach)
 
 
 class Access:
