@@ -1,8 +1,9 @@
 """Where in shared memory each buffer and each op's scratch lies.
 
 Buffers (`memory.local_alloc`) live from their allocation to the last op that touches them or a view of them; scratch (`ir.scratch`) lives
-during its op. Things that are alive at different times share bytes. A buffer that is read by an asynchronous product stays alive until a wait
-that leaves none pending. mbarriers live for the whole kernel, buffers that TMA or another CTA reaches too: the end of such copies is not seen here.
+during its op. Things that are alive at different times share bytes. A buffer that is read by an asynchronous product, or written by an
+asynchronous copy, stays alive until a wait that leaves none pending. mbarriers live for the whole kernel, buffers that TMA or another CTA
+reaches too: the end of such copies is not seen here.
 
 Buffers that share a storage (`storage_overlap` has placed them in it) are one piece, alive while one of them is.
 
@@ -15,8 +16,8 @@ Writes the attributes `offset` and `scratch`, and `options["shared_bytes"]` of t
 from __future__ import annotations
 
 from mimw.diagnostics import CompilationError, Note
-from mimw.ir.core import Function, Module, OpBase, Value
-from mimw.ir.ops.async_copy import MakeDescriptorOp
+from mimw.ir.core import Block, Function, Module, OpBase, Value
+from mimw.ir.ops.async_copy import AsyncLoadOp, MakeDescriptorOp, WaitGroupOp
 from mimw.ir.ops.barrier import BarrierAllocOp
 from mimw.ir.ops.control import ForOp, WhileOp
 from mimw.ir.ops.memory import LocalAllocOp, StorageOp, members_of
@@ -175,8 +176,8 @@ def _last_use(
     last = positions[alloc]
     for user in users:
         end = ends[user]
-        if isinstance(user, AsyncDotOp):
-            end = max(end, _product_end(user, positions, order))
+        if isinstance(user, (AsyncDotOp, AsyncLoadOp)):
+            end = max(end, _async_end(user, positions, order))
         last = max(last, _leave_loops(user, alloc, end, ends))
     return last
 
@@ -194,11 +195,17 @@ def _leave_loops(user: OpBase, alloc: OpBase, end: int, ends: dict[OpBase, int])
     return end
 
 
-def _product_end(dot: OpBase, positions: dict[OpBase, int], order: list[OpBase]) -> int:
-    """The first wait after `dot` in program order that leaves no product pending (the end of the kernel when there is none)."""
-    for i in range(positions[dot] + 1, len(order)):
+def _async_end(start: AsyncDotOp | AsyncLoadOp, positions: dict[OpBase, int], order: list[OpBase]) -> int:
+    """The first wait that is sure to run after `start` and leaves no product (or copy) pending; the end of the kernel when there is none."""
+    wait = AsyncDotWaitOp if isinstance(start, AsyncDotOp) else WaitGroupOp
+    around: set[Block] = set()
+    block = start.parent
+    while block is not None:
+        around.add(block)
+        block = block.parent_op.parent if block.parent_op is not None else None
+    for i in range(positions[start] + 1, len(order)):
         op = order[i]
-        if isinstance(op, AsyncDotWaitOp) and op.pendings == 0:
+        if isinstance(op, wait) and op.pendings == 0 and op.parent in around:
             return i
     return len(order)
 

@@ -180,3 +180,21 @@ def test_too_much_shared_memory_is_refused_at_the_biggest_buffer() -> None:
         )
     assert caught.value.code == "shared-memory"
     assert "262144 bytes" in caught.value.message and "232448" in caught.value.message
+
+
+@pytest.mark.parametrize(("wait", "shared"), [("", False), ("{pendings = 1}", False), ("{pendings = 0}", True)])
+def test_a_copy_that_nobody_waited_for_keeps_its_buffer(wait: str, shared: bool) -> None:
+    """Also where it is never read: the last copies of a ring, which run past the end, still write zeros."""
+    line = f"  async_copy.wait_group {wait}\n" if wait else ""
+    module = build(
+        ZERO
+        + f"""  %p = arith.constant {{value = 0}} : i64
+  %q = arith.cast %p {{dtype = ptr<f32>}} : ptr<f32>
+  %t = tensor.splat %q {{shape = [64, 64]}} : tensor<64x64xptr<f32>>
+  %a = memory.local_alloc : {BUFFER}
+  async_copy.load %t, %a
+  async_copy.commit_group
+{line}  %b = memory.local_alloc src = %z : {BUFFER}
+  %s = memory.local_load %b : {TILE}"""
+    )
+    assert (sorted(offsets(module)) == [0, 0]) == shared
