@@ -17,7 +17,6 @@ from collections.abc import Callable
 from mimw.codegen.dataflow import bits, end_reads, live_at_ends, named, trivial_parameters
 from mimw.codegen.machine import (
     Block,
-    Comment,
     Function,
     Imm,
     Inst,
@@ -29,6 +28,9 @@ from mimw.codegen.machine import (
     written,
 )
 from mimw.diagnostics import InternalError, Loc
+
+_Effects = tuple[list[int], list[int], list[int], list[int]]
+"""Of an instruction, by their numbers: what it writes, what of that is tied, what it reads, the values of its ties."""
 
 
 class Coalescing:
@@ -49,7 +51,8 @@ class Coalescing:
         self.leader: list[int] = []
         self.members: list[list[int]] = []
         self.live: list[int] = []
-        self.chosen: dict[int, Reg] = {}
+        self.chosen: dict[Reg, Reg | Imm] = {}
+        self.effects: dict[int, _Effects] = {}
         self.ties: dict[int, dict[Reg, Reg | Imm]] = {}
         self.live_at_entry = 0
         self.copied_ties: dict[int, list[tuple[Reg, Reg | Imm]]] = {}
@@ -59,6 +62,7 @@ class Coalescing:
         self._check_edges()
         self.alias = trivial_parameters(self.blocks, lambda value, param: value.cls == param.cls)
         self._number_values()
+        self._number_effects()
         self._live_ranges()
         self._join_ties()
         self._join_params()
@@ -110,15 +114,30 @@ class Coalescing:
 
     def numbers(self, regs: list[Reg], loc: Loc | None) -> list[int]:
         """The numbers of the values that `regs` stand for."""
+        number, alias = self.number, self.alias
         found: list[int] = []
         for reg in regs:
-            value = self.value(reg)
-            if isinstance(value, Reg):
-                index = self.number.get(value)
+            index = number.get(reg)
+            if index is None:
+                value = named(reg, alias)
+                index = number.get(value)
                 if index is None:
                     raise InternalError(f"register {value!r} is used and never defined", loc)
-                found.append(index)
+            found.append(index)
         return found
+
+    def _number_effects(self) -> None:
+        for block in self.blocks:
+            for inst in block.insts:
+                if isinstance(inst, Inst):
+                    tied = self._tied(inst)
+                    results = written(inst)
+                    self.effects[id(inst)] = (
+                        self.numbers(results, inst.loc),
+                        [self.number[reg] for reg in results if reg in tied] if tied else [],
+                        self.numbers(read(inst, tied=False), inst.loc),
+                        self.numbers([value for value in tied.values() if isinstance(value, Reg)], inst.loc),
+                    )
 
     def _live_ranges(self) -> None:
         self.live_at_entry, live_out = live_at_ends(self.blocks, self._block_uses)
@@ -141,19 +160,19 @@ class Coalescing:
         """Fill the ranges that end inside `block`; leaves in `last` what is live at its start, with its last point."""
         for index in self.numbers(end_reads(block, self.alias), self.term(block).loc):
             last.setdefault(index, end)
+        live, effects = self.live, self.effects
         for i in range(len(block.insts) - 1, -1, -1):
-            inst = block.insts[i]
-            if isinstance(inst, Comment):
+            found = effects.get(id(block.insts[i]))
+            if found is None:
                 continue
             at = start + 1 + 3 * i
-            tied = self._tied(inst)
-            for reg in written(inst):
-                index = self.number[reg]
-                begin = at + 1 if reg in tied else at + 2
-                self.live[index] |= (2 << last.pop(index, at + 2)) - (1 << begin)
-            for index in self.numbers(read(inst, tied=False), inst.loc):
+            writes, early, reads, tied = found
+            for index in writes:
+                begin = at + 1 if index in early else at + 2
+                live[index] |= (2 << last.pop(index, at + 2)) - (1 << begin)
+            for index in reads:
                 last.setdefault(index, at + 1)
-            for index in self.numbers([value for value in tied.values() if isinstance(value, Reg)], inst.loc):
+            for index in tied:
                 last.setdefault(index, at)
 
     def _tied(self, inst: Inst) -> dict[Reg, Reg | Imm]:
@@ -173,13 +192,18 @@ class Coalescing:
             need |= 1 << index
         give = 0
         for inst in reversed(block.insts):
-            if isinstance(inst, Comment):
+            found = self.effects.get(id(inst))
+            if found is None:
                 continue
-            for reg in written(inst):
-                bit = 1 << self.number[reg]
-                give |= bit
-                need &= ~bit
-            for index in self.numbers(read(inst), inst.loc):
+            writes, _, reads, tied = found
+            bits_written = 0
+            for index in writes:
+                bits_written |= 1 << index
+            give |= bits_written
+            need &= ~bits_written
+            for index in reads:
+                need |= 1 << index
+            for index in tied:
                 need |= 1 << index
         for param in block.params:
             if param not in self.alias:
@@ -252,14 +276,16 @@ class Coalescing:
                     self.join(self.number[param], self.numbers([value], self.term(block).loc)[0])
 
     def register(self, reg: Reg) -> Reg | Imm:
-        """The register that `reg` is in, in the flat form. One with a hint is preferred, parameters of blocks first."""
-        value = self.value(reg)
+        """The register that `reg` is in, in the flat form, once all are joined. One with a hint is preferred, parameters of blocks first."""
+        found = self.chosen.get(reg)
+        if found is None:
+            found = self.chosen[reg] = self._choose(self.value(reg))
+        return found
+
+    def _choose(self, value: Reg | Imm) -> Reg | Imm:
         if isinstance(value, Imm):
             return value
-        root = self.find(self.number[value])
-        chosen = self.chosen.get(root)
-        if chosen is None:
-            members = [self.values[i] for i in sorted(self.members[root])]
-            chosen = next((m for m in members if m.hint), members[0])
-            self.chosen[root] = chosen
+        members = [self.values[i] for i in sorted(self.members[self.find(self.number[value])])]
+        chosen = next((m for m in members if m.hint), members[0])
+        self.chosen.update(dict.fromkeys(members, chosen))
         return chosen

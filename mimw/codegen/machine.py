@@ -290,27 +290,40 @@ class FlatFunction:
 
 def operand_regs(operand: Operand | None) -> list[Reg]:
     """The registers that an operand names, in order (an address names its base and coordinates)."""
-    if isinstance(operand, Reg):
-        return [operand]
-    if isinstance(operand, Vec):
-        return [reg for item in operand.items for reg in operand_regs(item)]
-    if isinstance(operand, Addr):
-        base = [operand.base] if isinstance(operand.base, Reg) else []
-        return base + [reg for item in operand.coords or () for reg in operand_regs(item)]
-    if isinstance(operand, Not):
-        return [operand.reg]
-    if isinstance(operand, Pair):
-        return operand_regs(operand.first) + operand_regs(operand.second)
-    return []
+    regs: list[Reg] = []
+    _collect(operand, regs)
+    return regs
+
+
+def _collect(operand: Operand | None, regs: list[Reg]) -> None:
+    """Append what `operand_regs` gives: nearly all operands are registers, or vectors of many."""
+    kind = type(operand)
+    if kind is Reg:
+        regs.append(operand)  # type: ignore[arg-type]
+    elif isinstance(operand, Vec):
+        for item in operand.items:
+            if type(item) is Reg:
+                regs.append(item)
+            else:
+                _collect(item, regs)
+    elif isinstance(operand, Addr):
+        _collect(operand.base, regs)
+        for item in operand.coords or ():
+            _collect(item, regs)
+    elif isinstance(operand, Not):
+        regs.append(operand.reg)
+    elif isinstance(operand, Pair):
+        _collect(operand.first, regs)
+        _collect(operand.second, regs)
 
 
 def written(inst: Inst) -> list[Reg]:
     """The registers that `inst` defines, in order."""
     regs: list[Reg] = []
     for operand in inst.operands[: inst.num_results]:
-        regs += operand_regs(operand)
+        _collect(operand, regs)
     for operand in inst.redefined or ():
-        regs += operand_regs(operand)
+        _collect(operand, regs)
     return regs
 
 
@@ -318,12 +331,12 @@ def read(inst: Inst, tied: bool = True) -> list[Reg]:
     """The registers that `inst` reads: operands that are no results, the guard, and (if `tied`) tied values."""
     regs: list[Reg] = []
     for operand in inst.operands[inst.num_results :]:
-        regs += operand_regs(operand)
+        _collect(operand, regs)
     if inst.guard is not None:
         regs.append(inst.guard)
     if tied and inst.tied_in is not None:
         for operand in inst.tied_in:
-            regs += operand_regs(operand)
+            _collect(operand, regs)
     return regs
 
 

@@ -173,10 +173,16 @@ class OpBase:
 
     def walk(self) -> Iterator[OpBase]:
         """This op and all ops inside it, outer before inner, in program order."""
+        return self._walk_regions() if self.regions else iter((self,))
+
+    def _walk_regions(self) -> Iterator[OpBase]:
         yield self
         for region in self.regions:
             for op in list(region.block.ops):
-                yield from op.walk()
+                if op.regions:
+                    yield from op._walk_regions()
+                else:
+                    yield op
 
     def verify(self) -> None:
         """Raise ValueError when the op is not well formed; overridden by declarations that have rules of their own."""
@@ -198,13 +204,13 @@ class Argument:
         self.type = type
         self.divisor = divisor
         self.loc = loc
+        self.below = below
 
 
 class Function:
     """A kernel: its arguments (block arguments of `body`), launch options, and body, which ends in ``control.return``."""
 
     __slots__ = ("arguments", "body", "loc", "name", "num_stages", "num_warps", "options")
-        self.below = below
 
     def __init__(self, name: str, arguments: list[Argument], loc: Loc, num_warps: int = 4, num_stages: int = 3) -> None:
         self.name = name

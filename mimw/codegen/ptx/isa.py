@@ -268,6 +268,34 @@ def check(inst: Inst, target: Target) -> None:
 
 def form_of(inst: Inst) -> Form:
     """The form of `inst`, by its operands where an opcode has several; `InternalError` when they fit none."""
+    key = (inst.opcode, *map(_kind, inst.operands))
+    form = _FORMS.get(key)
+    if form is None:
+        form = _FORMS[key] = _find_form(inst)
+    return form
+
+
+_FORMS: dict[tuple[object, ...], Form] = {}
+"""Forms that were found before, by opcode and kinds of operands."""
+
+
+def _kind(operand: object) -> object:
+    """All that `_fits` asks of an operand."""
+    if isinstance(operand, Reg):
+        return operand.cls
+    if isinstance(operand, Vec):
+        return (Vec, len(operand.items), frozenset(map(_kind, operand.items)))
+    if isinstance(operand, Imm):
+        return (Imm, operand.cls)
+    if isinstance(operand, Addr):
+        coords = None if operand.coords is None else len(operand.coords)
+        return (Addr, _kind(operand.base), operand.offset == 0, coords)
+    if isinstance(operand, Pair):
+        return (Pair, _kind(operand.first), _kind(operand.second))
+    return type(operand)
+
+
+def _find_form(inst: Inst) -> Form:
     form = resolve(inst.opcode)
     for candidate in (form, *form.others):
         for signature in candidate.signatures:
