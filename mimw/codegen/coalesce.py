@@ -12,7 +12,7 @@ ties having been made) the other operands, then results are written. So `i2 = ad
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from mimw.codegen.dataflow import bits, end_reads, live_at_ends, named, trivial_parameters
 from mimw.codegen.machine import (
@@ -29,7 +29,7 @@ from mimw.codegen.machine import (
 )
 from mimw.diagnostics import InternalError, Loc
 
-_Effects = tuple[list[int], list[int], list[int], list[int]]
+_Effects = tuple[list[int], Collection[int], list[int], list[int]]
 """Of an instruction, by their numbers: what it writes, what of that is tied, what it reads, the values of its ties."""
 
 
@@ -51,7 +51,6 @@ class Coalescing:
         self.leader: list[int] = []
         self.members: list[list[int]] = []
         self.live: list[int] = []
-        self.chosen: dict[Reg, Reg | Imm] = {}
         self.effects: dict[int, _Effects] = {}
         self.ties: dict[int, dict[Reg, Reg | Imm]] = {}
         self.live_at_entry = 0
@@ -62,7 +61,6 @@ class Coalescing:
         self._check_edges()
         self.alias = trivial_parameters(self.blocks, lambda value, param: value.cls == param.cls)
         self._number_values()
-        self._number_effects()
         self._live_ranges()
         self._join_ties()
         self._join_params()
@@ -94,17 +92,28 @@ class Coalescing:
     # --- live ranges
 
     def _number_values(self) -> None:
+        results: list[tuple[Inst, list[Reg]]] = []
         for block in self.blocks:
             for param in block.params:
                 if param not in self.alias:
                     self._define(param, None)
             for inst in block.insts:
                 if isinstance(inst, Inst):
-                    for reg in written(inst):
+                    regs = written(inst)
+                    results.append((inst, regs))
+                    for reg in regs:
                         self._define(reg, inst.loc)
         self.leader = list(range(len(self.values)))
         self.members = [[i] for i in self.leader]
         self.live = [0] * len(self.values)
+        for inst, regs in results:
+            tied = self._tied(inst)
+            self.effects[id(inst)] = (
+                [self.number[reg] for reg in regs],
+                {self.number[reg] for reg in regs if reg in tied} if tied else (),
+                self.numbers(read(inst, tied=False), inst.loc),
+                self.numbers([value for value in tied.values() if isinstance(value, Reg)], inst.loc) if tied else [],
+            )
 
     def _define(self, reg: Reg, loc: Loc | None) -> None:
         if reg in self.number:
@@ -125,19 +134,6 @@ class Coalescing:
                     raise InternalError(f"register {value!r} is used and never defined", loc)
             found.append(index)
         return found
-
-    def _number_effects(self) -> None:
-        for block in self.blocks:
-            for inst in block.insts:
-                if isinstance(inst, Inst):
-                    tied = self._tied(inst)
-                    results = written(inst)
-                    self.effects[id(inst)] = (
-                        self.numbers(results, inst.loc),
-                        [self.number[reg] for reg in results if reg in tied] if tied else [],
-                        self.numbers(read(inst, tied=False), inst.loc),
-                        self.numbers([value for value in tied.values() if isinstance(value, Reg)], inst.loc),
-                    )
 
     def _live_ranges(self) -> None:
         self.live_at_entry, live_out = live_at_ends(self.blocks, self._block_uses)
@@ -275,17 +271,15 @@ class Coalescing:
                 if param not in self.alias and isinstance(value, Reg):
                     self.join(self.number[param], self.numbers([value], self.term(block).loc)[0])
 
-    def register(self, reg: Reg) -> Reg | Imm:
-        """The register that `reg` is in, in the flat form, once all are joined. One with a hint is preferred, parameters of blocks first."""
-        found = self.chosen.get(reg)
-        if found is None:
-            found = self.chosen[reg] = self._choose(self.value(reg))
+    def registers(self) -> dict[Reg, Reg]:
+        """For every register of the function, the one that it is in in the flat form. One with a hint is preferred, parameters of blocks first."""
+        values = self.values
+        found: dict[Reg, Reg] = {}
+        for members in (self.members[i] for i in range(len(values)) if self.leader[i] == i):
+            regs = [values[i] for i in sorted(members)]
+            found.update(dict.fromkeys(regs, next((reg for reg in regs if reg.hint), regs[0])))
+        for param in self.alias:
+            value = named(param, self.alias)
+            if value in found:
+                found[param] = found[value]
         return found
-
-    def _choose(self, value: Reg | Imm) -> Reg | Imm:
-        if isinstance(value, Imm):
-            return value
-        members = [self.values[i] for i in sorted(self.members[self.find(self.number[value])])]
-        chosen = next((m for m in members if m.hint), members[0])
-        self.chosen.update(dict.fromkeys(members, chosen))
-        return chosen

@@ -78,6 +78,7 @@ class _Emitter:
         self.flow = flow
         self.out = FlatFunction(fn.name, fn.params)
         self.body = self.out.body
+        self.names = state.registers()
         self.labels: dict[int, str] = {}
         self.extra = 0
         self.settled = {
@@ -118,33 +119,29 @@ class _Emitter:
     def _inst(self, inst: Inst) -> None:
         copies = self.s.copied_ties.get(id(inst))
         if copies is not None:
-            self._parallel([(self._reg(dst), self._source(src)) for dst, src in copies], inst.loc)
+            self._parallel([(self.names[dst], self._source(src)) for dst, src in copies], inst.loc)
         operands = [self._operand(operand) for operand in inst.operands]
-        guard = self._reg(inst.guard) if inst.guard is not None else None
+        guard = self.names[inst.guard] if inst.guard is not None else None
         self.body.append(Inst(inst.opcode, operands, inst.num_results, inst.loc, guard, inst.guard_neg))
 
-    def _reg(self, reg: Reg) -> Reg:
-        found = self.s.register(reg)
-        assert isinstance(found, Reg)  # only registers stand for registers
-        return found
-
     def _source(self, source: Reg | Imm) -> Reg | Imm:
-        return self.s.register(source) if isinstance(source, Reg) else source
+        return self.names[source] if isinstance(source, Reg) else source
 
     def _operand(self, operand: Operand) -> Operand:
+        names = self.names
         if isinstance(operand, Reg):
-            return self._reg(operand)
+            return names[operand]
         if isinstance(operand, Vec):
-            return Vec([self._operand(item) for item in operand.items])
+            return Vec([names[item] if isinstance(item, Reg) else item for item in operand.items])
         if isinstance(operand, Addr):
-            base = self._reg(operand.base) if isinstance(operand.base, Reg) else operand.base
+            base = names[operand.base] if isinstance(operand.base, Reg) else operand.base
             coords = [self._operand(item) for item in operand.coords] if operand.coords is not None else None
             return Addr(base, operand.offset, coords)
         if isinstance(operand, Not):
-            return Not(self._reg(operand.reg))
+            return Not(names[operand.reg])
         if isinstance(operand, Pair):
-            first = self._reg(operand.first) if isinstance(operand.first, Reg) else operand.first
-            second = self._reg(operand.second) if isinstance(operand.second, Reg) else operand.second
+            first = names[operand.first] if isinstance(operand.first, Reg) else operand.first
+            second = names[operand.second] if isinstance(operand.second, Reg) else operand.second
             return Pair(first, second)
         return operand
 
@@ -155,17 +152,16 @@ class _Emitter:
         if not term.edges:
             self.body.append(self.flow.leave(term.loc))
         elif len(term.edges) == 1:
-            self._edge(block, term.edges[0], following)
+            self._edge(term.edges[0], self._copies(block, term.edges[0]), following, term.loc)
         elif len(term.edges) == 2 and term.cond is not None:
-            self._fork(block, term, self._reg(term.cond), following)
+            self._fork(block, term, self.names[term.cond], following)
         else:
             condition = "a" if term.cond else "no"
             raise InternalError(f"a block ends in {len(term.edges)} edges and {condition} condition", term.loc)
 
-    def _edge(self, block: Block, edge: Edge, following: Block | None) -> None:
+    def _edge(self, edge: Edge, copies: list[tuple[Reg, Reg | Imm]], following: Block | None, loc: Loc | None) -> None:
         """The copies of an edge, then the jump unless the target comes next."""
-        loc = self.s.term(block).loc
-        self._parallel(self._copies(block, edge), loc)
+        self._parallel(copies, loc)
         if edge.block is not following:
             self.body.append(self.flow.branch(self._label(edge.block), True, loc))
 
@@ -173,20 +169,20 @@ class _Emitter:
         """A branch on `cond`. An edge with copies cannot be the taken one: its copies stand behind the branch."""
         flow = self.flow
         first, second = term.edges
-        first_copies, second_copies = bool(self._copies(block, first)), bool(self._copies(block, second))
+        first_copies, second_copies = self._copies(block, first), self._copies(block, second)
         if not first_copies and (first.block is not following or second_copies):
             self.body.append(flow.branch(self._label(first.block), term.uniform, term.loc, cond))
-            self._edge(block, second, following)
+            self._edge(second, second_copies, following, term.loc)
         elif not second_copies:
             self.body.append(flow.branch(self._label(second.block), term.uniform, term.loc, cond, True))
-            self._edge(block, first, following)
+            self._edge(first, first_copies, following, term.loc)
         else:
             self.extra += 1
             other = f"{self._label(block)}_else{self.extra}"
             self.body.append(flow.branch(other, term.uniform, term.loc, cond, True))
-            self._edge(block, first, None)
+            self._edge(first, first_copies, None, term.loc)
             self.body.append(Label(other))
-            self._edge(block, second, following)
+            self._edge(second, second_copies, following, term.loc)
 
     def _copies(self, block: Block, edge: Edge) -> list[tuple[Reg, Reg | Imm]]:
         s = self.s
@@ -196,7 +192,7 @@ class _Emitter:
             if param in s.alias:
                 continue
             value = s.value(arg)
-            dst, src = self._reg(param), self._source(value)
+            dst, src = self.names[param], self._source(value)
             if dst is src:
                 continue
             if not back or not isinstance(value, Reg) or value in self.settled:
