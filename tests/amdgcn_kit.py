@@ -36,6 +36,21 @@ class Told:
         return device_print.read_all(self.extra["prints"], self.memory["print_records"].tobytes())
 
     @property
+    def hang_first(self) -> int:
+        """When the first wait gave up, in nanoseconds."""
+        return int(self.memory["hang_state"].view(np.uint64)[0])
+
+    @property
+    def hang_total(self) -> int:
+        """Waves that gave up."""
+        return int(self.memory["hang_state"].view(np.uint32)[2])
+
+    @property
+    def hang_records(self) -> list[hang.HangRecord]:
+        """Who waited where."""
+        return hang.unpack_records(self.extra["hang"], self.memory["hang_records"].tobytes(), self.hang_first)
+
+    @property
     def failed(self) -> int:
         """Threads that failed an assertion."""
         return int(self.memory["print_state"].view(np.uint32)[2])

@@ -13,7 +13,7 @@ import pytest
 
 import mimw
 import mimw.language as ml
-from mimw.codegen.ptx.lower import hang as built
+from mimw.codegen.shared import hang as built
 from mimw.compiler import Options, compile_kernel
 from mimw.diagnostics import UNKNOWN, CompilationError, LaunchError
 from mimw.jit import Kernel

@@ -4,8 +4,8 @@ Owns: `KernelHang` and its records; `hang_watch` launches such kernels. A kernel
 metadata then has ``extra["hang"]``, the table that says what sites and barriers the numbers in records mean, and ends in two hidden parameters:
 
 * ``hang_records``: pinned host memory, `MAX_RECORDS` records of `RECORD` bytes (`unpack_records` has the fields), zero before the launch;
-* ``hang_state``: 16 bytes of device memory, zero before the launch: u64 time at which the first wait gave up (%globaltimer, nanoseconds;
-  0: none), u32 warps that gave up.
+* ``hang_state``: 16 bytes of device memory, zero before the launch: u64 time at which the first wait gave up (nanoseconds of
+  the device's clock; 0: none), u32 warps that gave up.
 
 Must not know IR, how the waits are compiled, or a driver.
 """
@@ -105,8 +105,8 @@ def unpack_records(table: dict[str, Any], memory: bytes, first: int = 0) -> list
 def _barrier_at(table: dict[str, Any], offset: int) -> tuple[str, int | None]:
     for row in table["barriers"]:
         count = row["count"]
-        if row["offset"] <= offset < row["offset"] + 8 * max(1, count):
-            return row["name"], (offset - row["offset"]) // 8 if count else None
+        if row["offset"] <= offset < row["offset"] + row["size"] * max(1, count):
+            return row["name"], (offset - row["offset"]) // row["size"] if count else None
     return "a barrier outside of every array: the index is out of range", None
 
 

@@ -15,7 +15,7 @@ from mimw.codegen.amdgcn.finish import finish
 from mimw.codegen.amdgcn.isa import check, resolve
 from mimw.codegen.amdgcn.lower import all_lowerings as amdgcn_lowerings
 from mimw.codegen.amdgcn.lower.descriptor import argument_fields
-from mimw.codegen.amdgcn.lower.task import Words, run_kernel
+from mimw.codegen.amdgcn.lower.task import Words, begin_watch, run_kernel
 from mimw.codegen.amdgcn.module import AmdgcnModule, KernelFacts
 from mimw.codegen.amdgcn.printer import print_module
 from mimw.codegen.amdgcn.regalloc import Budget, budget
@@ -23,6 +23,7 @@ from mimw.codegen.lane import bits_of
 from mimw.codegen.lowering import FactsLike, Lowering
 from mimw.codegen.machine import Function, Inst, dead_code
 from mimw.codegen.shared import all_lowerings as shared_lowerings
+from mimw.codegen.shared import hang
 from mimw.diagnostics import CompilationError
 from mimw.ir.core import Function as IrFunction
 from mimw.ir.core import Module
@@ -37,7 +38,7 @@ def emit(module: Module, target: Target, facts: FactsLike, options: dict[str, An
 
     `options`: ``entry`` (the kernel's name by default), ``check`` (every instruction against the table; on by default), ``occupancy``
     (workgroups that shall fit on a compute unit together, 1), ``maxnreg`` (vector registers of a lane, accumulation ones included).
-    A kernel that prints or asserts leaves its texts in the function's option ``prints``.
+    A kernel that prints or asserts leaves its texts in the function's option ``prints``, one that explains hangs its table in ``hang``.
     Raises `CompilationError` for what the target cannot do.
     """
     options = options or {}
@@ -100,8 +101,11 @@ def lower_function(
             ctx.set(value, argument_fields(builder, offset, dtype))
         else:
             ctx.set(value, [builder.argument(i)])
+    explained = begin_watch(ctx)
     run_kernel(ctx)
-    if builder.hidden:
+    if explained is not None:
+        function.options["hang"] = hang.table(explained, function)
+    if tells(function):
         asserts = any(op.name == "debug.device_assert" for op in function.walk())
         function.options["prints"] = {"texts": list(builder.texts), "asserts": asserts}
     machine.blocks = ctx.blocks
@@ -116,7 +120,7 @@ def lower_function(
 
 def _axes(function: IrFunction) -> str:
     """The workgroup ids that the kernel asks for; printing shows all."""
-    if tells(function):
+    if tells(function) or hang.wanted(function):
         return "xyz"
     used = {op.axis for op in function.walk() if op.name == "control.program_id"}  # type: ignore[attr-defined]
     return "".join(name for axis, name in enumerate("xyz") if axis in used or not axis)
@@ -151,7 +155,8 @@ def tells(function: IrFunction) -> bool:
 
 def _hidden(function: IrFunction) -> list[str]:
     """The arguments that the user does not give, in the order of the calling convention."""
-    return [RECORDS, STATE, TEXTS] if tells(function) else []
+    out = [hang.RECORDS, hang.STATE] if hang.wanted(function) else []
+    return [*out, RECORDS, STATE, TEXTS] if tells(function) else out
 
 
 def _size(dtype: Element | TensorDescType) -> int:

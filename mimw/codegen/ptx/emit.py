@@ -20,6 +20,7 @@ from mimw.codegen.ptx.module import Extern, PtxModule, Variable
 from mimw.codegen.ptx.opcodes import register_class
 from mimw.codegen.ptx.printer import print_module
 from mimw.codegen.shared import all_lowerings as shared_lowerings
+from mimw.codegen.shared.hang import table as hang_table
 from mimw.diagnostics import CompilationError
 from mimw.ir.core import Module
 from mimw.ir.types import I1, DType, PointerType, TensorDescType
@@ -53,7 +54,7 @@ def emit(module: Module, target: Target, facts: FactsLike, options: dict[str, An
         ctx.set(value, [builder.argument(i)])
     frame.run_kernel(ctx, int(options.get("maxnreg") or 0))
     if explained is not None:
-        function.options["hang"] = hang.table(explained, function)
+        function.options["hang"] = hang_table(explained, function)
     machine.blocks = ctx.blocks
     dead_code(machine, lambda inst: resolve(inst.opcode).removable)
     flat = leave_ssa(machine)

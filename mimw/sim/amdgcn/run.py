@@ -105,6 +105,7 @@ class _Launch:
         self.program, self.info, self.grid, self.block = program, info, grid, block
         self.lds_bytes, self.world, self.check = lds, world, check
         self.kernarg, self.kernarg_bytes = 0, b""
+        self.clock = 0
         self.waves = -(-block[0] * block[1] * block[2] // LANES)
 
     # -- arguments -----------------------------------------------------------------------------------------------
@@ -160,6 +161,7 @@ class _Launch:
                 check_hazards(self.program, sites)
             scheduler = Scheduler(sim, steps, self.info.entry, seed, max_steps)
             scheduler.run()
+            self.clock = sim.idle_time + sim.time
             report.steps += scheduler.steps
             report.wave_instructions += scheduler.wave_instructions
 
@@ -173,6 +175,7 @@ class _Launch:
         sim = Sim(self.program, self.info, m)
         sim.lds = Lds(m, self.lds_bytes, _granule(self.program.insts), self.check)
         sim.waits = Waits(m, sim.lds)
+        sim.idle_time = self.clock
         sim.memory = Memory(m, self.world, self.info.scratch)
         m.float_mode[:] = self.info.float_mode
         sim.flushes = self.info.float_mode & 0xF0 != 0xF0

@@ -5,7 +5,7 @@
 Smallest first brings waves together again after branches and loops. A group that jumps back many times while others are
 ready steps aside, so that whom it polls for can run. With a seed other than zero the group, and how long it runs, are
 chosen at random. Barriers release a work-group when all its waves that have not ended wait. Nobody able to go on is a
-deadlock; so is everybody going round with unchanged registers and memory.
+deadlock; so is everybody going round with unchanged registers and memory. Where a program looks at the real time, that goes on instead.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from mimw.sim.amdgcn.state import Array, Ctx
 _DEAD = 1 << 30
 # Jumps back before a wave lets others run, and is looked at for a standstill.
 _PATIENCE = 64
+# Ticks (of 10 ns) that pass when nobody gets on in a program that looks at the clock.
+_PAUSE = 2_000_000
 
 
 class Scheduler:
@@ -39,6 +41,7 @@ class Scheduler:
         self.wave_instructions = 0
         self.jumps: Array = np.zeros(sim.m.waves, np.int64)
         self.version = -1
+        self.quiet = -1
         self.still: dict[int, int] = {}
         self.stuck: set[int] = set()
 
@@ -66,6 +69,7 @@ class Scheduler:
             return None, 0
         if not (ready & ~self.aside).any():
             self.aside[:] = False
+            self._let_time_pass()
         choice = ready & ~self.aside
         places = np.unique(self.pc[choice])
         best = int(places[0]) if self.rng is None else int(self.rng.choice(places))
@@ -125,6 +129,13 @@ class Scheduler:
         if waiting.any() and (waiting | (self.pc[rows] >= _DEAD)).all():
             self.waiting[rows] = False
             self.sim.lds.barrier(group)
+
+    def _let_time_pass(self) -> None:
+        """All waves have gone round often since the last time: if memory is as it was, those who look at the clock find that time has passed."""
+        version = self.sim.changes + self.sim.memory.changes
+        if self.sim.reads_clock and version == self.quiet:
+            self.sim.idle_time += _PAUSE
+        self.quiet = version
 
     # -- standing still ------------------------------------------------------------------------------------------
 

@@ -14,19 +14,22 @@ if TYPE_CHECKING:
 
 
 class Sim:
-    """One batch. `flushes`: some wave's MODE turns denormals into zeros; `changes` counts stores that changed memory."""
+    """One batch. `flushes`: some wave's MODE turns denormals into zeros; `changes` counts stores that changed memory.
+    `reads_clock`: the program looks at the real time, of which `idle_time` ticks have passed while nobody got on."""
 
     __slots__ = (
         "arch",
         "changes",
         "flushes",
         "fp16_overflow",
+        "idle_time",
         "index",
         "info",
         "lds",
         "m",
         "memory",
         "program",
+        "reads_clock",
         "time",
         "waits",
     )
@@ -37,6 +40,8 @@ class Sim:
         self.index = 0
         self.flushes = False
         self.changes = 0
+        self.reads_clock = False
+        self.idle_time = 0
         self.fp16_overflow = False
         self.time = 0
         self.waits: Waits

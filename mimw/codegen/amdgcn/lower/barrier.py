@@ -88,13 +88,15 @@ def share(ctx: Lowering, total: int) -> Lane:
     return b.select(first, b.const(U32, each + rest), b.const(U32, each))
 
 
-def spin(ctx: Lowering, word: Word, before: Lane) -> None:
-    """Wait until bit 31 of the word is not that of `before`. The block ends; lowering goes on in the next."""
+def spin(ctx: Lowering, word: Word, before: Lane, site: watch.Site | None = None) -> None:
+    """Wait until bit 31 of the word is not that of `before`. The block ends; lowering goes on in the next. `site`: who says so if that never
+    comes, in a build that explains hangs."""
     b = amdgcn_builder(ctx)
-    again, sleep, done = Block("wait"), Block("sleep"), Block("waited")
+    patience = watch.Patience(ctx)
+    again, sleep, done = Block("wait", patience.parameters), Block("sleep"), Block("waited")
     expected = b.register(before)
     shared_address(b, word.address)  # ahead of the loop
-    ctx.jump(again, [])
+    ctx.jump(again, patience.start)
     ctx.place(again)
     b.open_loop()
     mixed = b.op("xor", U32, word.look(b), Lane(U32, expected, uniform=WARP))
@@ -102,9 +104,7 @@ def spin(ctx: Lowering, word: Word, before: Lane) -> None:
     ctx.branch(changed, Edge(done, []), Edge(sleep, []))
     ctx.place(sleep)
     b.emit("s_sleep", [Imm(1)])
-    if b.mark is not None:
-        watch.end_if_marked(ctx)
-    ctx.jump(again, [])
+    patience.go_round(ctx, again, site)
     b.close_loop()
     ctx.place(done)
 
@@ -142,15 +142,18 @@ def lower_wait(ctx: Lowering, op: Any) -> None:
         return
     before = b.shift(as_u32(ctx.scalar(op.phase)), 31)
     word = word_of(ctx, op.barrier)
+    site = None
+    if ctx.hang is not None:
+        site = watch.site_of(ctx, ctx.hang.site("mbarrier", op), word.address, as_u32(ctx.scalar(op.phase)))
     if pred.reg is None:
-        spin(ctx, word, before)
+        spin(ctx, word, before, site)
         return
     b.register(before)
     wanted, done = Block("wait_if"), Block("go_on")
     ctx.branch(pred, Edge(wanted, []), Edge(done, []))
     ctx.place(wanted)
     b.open_scope()
-    spin(ctx, word, before)
+    spin(ctx, word, before, site)
     ctx.jump(done, [])
     b.close_scope()
     ctx.place(done)
@@ -260,9 +263,14 @@ def lower_named_wait(ctx: Lowering, op: Any) -> None:
     """Be counted, wait for the others."""
     amdgcn_builder(ctx).finish_copies()
     word, amount = _named(ctx, op)
-    old = word.add(amdgcn_builder(ctx), amount, wants_old=True)
+    b = amdgcn_builder(ctx)
+    old = word.add(b, amount, wants_old=True)
     assert old is not None
-    spin(ctx, word, old)
+    site = None
+    if ctx.hang is not None:
+        number = ctx.hang.site("named", op, threads=op.count)
+        site = watch.site_of(ctx, number, word.address, b.const(U32, 0))
+    spin(ctx, word, old, site)
 
 
 @lowers("barrier.named_arrive", target="amd")

@@ -21,6 +21,7 @@ from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering, lowers
 from mimw.codegen.machine import Block, Edge, Imm, Terminator
 from mimw.codegen.shared.control import run_region
+from mimw.codegen.shared.hang import HangBuild, named_barriers, wanted
 from mimw.codegen.shared.shared_memory import place_buffer
 from mimw.diagnostics import CompilationError, InternalError
 from mimw.ir.core import Block as IrBlock
@@ -60,6 +61,17 @@ class Words:
             self.rooms[room] = end
             end += count * ROOM_BYTES
         self.end = end if self.count or slots or marked else given
+
+
+def begin_watch(ctx: Lowering) -> HangBuild | None:
+    """Prepare a build whose waits give up, if the function asks for one. Named barriers have their words anyway."""
+    timeout = wanted(ctx.function)
+    if not timeout:
+        return None
+    build = ctx.hang = HangBuild(ctx.function, timeout, _WORD)
+    words = Words(ctx.function).offset
+    build.named = {(number, count): words + _WORD * number for number, count in named_barriers(ctx.function)}
+    return build
 
 
 def run_kernel(ctx: Lowering) -> None:
@@ -291,4 +303,4 @@ def lower_replica_id(ctx: Lowering, op: Any) -> None:
     ctx.set(op.result, [ctx.b.const(I32, 0)])
 
 
-__all__ = ["Words", "run_kernel"]
+__all__ = ["Words", "begin_watch", "run_kernel"]

@@ -16,7 +16,7 @@ from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering
 from mimw.codegen.machine import Block, Edge, Imm, Terminator
 from mimw.codegen.ptx.builder import PtxBuilder
-from mimw.codegen.ptx.lower import hang, hang_wait, tensor_map
+from mimw.codegen.ptx.lower import hang_wait, tensor_map
 from mimw.codegen.ptx.lower.mma import ptx_builder
 from mimw.codegen.ptx.lower.task import (
     LED,
@@ -32,6 +32,7 @@ from mimw.codegen.ptx.lower.task import (
     run_light,
     start_barrier,
 )
+from mimw.codegen.shared.hang import WAITS
 from mimw.codegen.shared.shared_memory import place_buffer
 from mimw.diagnostics import CompilationError, InternalError
 from mimw.ir.core import Block as IrBlock
@@ -365,7 +366,7 @@ class _Frame:
             for inner in (op, *inner_ops(op)):
                 if not inner.spec.pure and any(isinstance(v.type, BarrierType) for v in inner.operands):
                     return True
-                if inner.name in hang.WAITS and self.ctx.hang is not None:
+                if inner.name in WAITS and self.ctx.hang is not None:
                     return True
         return False
 

@@ -16,96 +16,47 @@ What can still go on for ever is a loop that only a message ends: a wait that gi
 warps of one task may part at a scalar that each has read for itself from memory that nobody has filled, so that their barrier never meets: the
 host, which sees the records, then stops waiting.
 
-Every record is `RECORD` bytes, little-endian: u32 site + 1 (written last), warp in the CTA, byte offset of the barrier in shared memory, phase as
-given; i32 CTA index x, y, z, 0; u64 start and end of the wait by %globaltimer. The state is u64 time of the first that gave up (0: nobody), u32
-records wanted. `table` tells what sites and offsets mean. `mimw.runtime.hang` reads all that.
+The records, their fields and the table that explains them are `codegen.shared.hang`'s.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from mimw.codegen.lowering import Lowering
+from mimw.codegen.shared.hang import RECORDS, STATE, HangBuild, named_barriers, wanted
 from mimw.diagnostics import CompilationError
-from mimw.ir.core import Function, OpBase, Value
-from mimw.ir.ops.barrier import BarrierAllocOp, NamedArriveOp, NamedWaitOp
-from mimw.passes.tasks import TaskMap
+from mimw.ir.core import Function
 from mimw.target import Target
 
-RECORD = 48
-MAX_RECORDS = 4096
-GRACE = 5_000_000_000
-"""Nanoseconds after the first wait gave up in which the kernel may still end by itself."""
 SETTLE = 1_000_000
 """Nanoseconds that copies under way get before a CTA ends in which a wait gave up. They take some microseconds."""
-RECORDS, STATE = "hang_records", "hang_state"
-"""Names of the hidden parameters, both pointers. A user's parameter is ``p_...`` in the text."""
-_HARDWARE_BARRIERS = 16
-WAITS = ("barrier.wait", "barrier.named_wait", "cluster.sync")
-"""Ops at which a kernel can wait for ever, or be held up by somebody who does."""
 _LOADS = frozenset(
     ("async_copy.tma_load", "async_copy.bulk_load", "cluster.async_remote_copy", "cluster.async_remote_store")
 )
-_SPELLED = {
-    "barrier.arrive": "barrier_arrive",
-    "barrier.expect": "barrier_expect_bytes",
-    "async_copy.tma_load": "async_descriptor_load",
-    "async_copy.bulk_load": "async_load",
-    "cluster.async_remote_store": "async_remote_shmem_store",
-    "cluster.async_remote_copy": "async_remote_shmem_copy",
-}
 
 
-class HangBuild:
-    """What such a build keeps while one kernel is lowered.
+class PtxHangBuild(HangBuild):
+    """`mark` is the offset in shared memory of the word with a bit for each warp that gave up, `end` that of the end of all barriers; `loads`:
+    whether copies that count on a barrier may be under way."""
 
-    `mark` is the offset in shared memory of the word with a bit for each warp that gave up, `named` gives (number, count) of a named barrier
-    its mbarrier's offset, `sites` are the waits by number.
-    """
-
-    __slots__ = ("end", "loads", "mark", "named", "sites", "tasks", "timeout")
+    __slots__ = ("end", "loads", "mark")
 
     def __init__(self, function: Function, timeout: int, start: int) -> None:
-        self.timeout = timeout
-        self.tasks = TaskMap(function)
+        super().__init__(function, timeout)
         self.mark = -(-start // 16) * 16
         self.end = self.mark + 8
-        self.named: dict[tuple[int, int], int] = {}
-        self.sites: list[dict[str, Any]] = []
         self.loads = any(op.name in _LOADS for op in function.walk())
-        for op in function.walk():
-            if isinstance(op, (NamedWaitOp, NamedArriveOp)):
-                for number in (op.number,) if op.id is None else range(_HARDWARE_BARRIERS):
-                    self._take(number, op.count)
-
-    def _take(self, number: int, count: int) -> None:
-        if (number, count) not in self.named:
-            self.named[number, count] = self.end
+        for key in named_barriers(function):
+            self.named[key] = self.end
             self.end += 8
 
-    def task_of(self, op: OpBase) -> str:
-        """The name of the task that runs an op; "" in a kernel without tasks."""
-        return self.tasks.names[self.tasks.of(op.parent)] if self.tasks.partition is not None else ""
 
-    def site(self, kind: str, op: OpBase, **more: Any) -> int:
-        """The number of a wait."""
-        calls: list[list[Any]] = []
-        call = op.loc.call_site
-        while call is not None:
-            calls.append([call.file, call.line])
-            call = call.call_site
-        where = {"task": self.task_of(op), "file": op.loc.file, "line": op.loc.line, "calls": calls}
-        self.sites.append({"kind": kind, **where, **more})
-        return len(self.sites) - 1
-
-
-def begin(ctx: Lowering) -> HangBuild | None:
+def begin(ctx: Lowering) -> PtxHangBuild | None:
     """Prepare the kernel if its function asks for such a build and waits for anything; shared memory grows by the barriers' bytes."""
     function = ctx.function
-    timeout = int(function.options.get("hang_timeout") or 0)
-    if not timeout or not ctx.target.has("mbarrier") or not any(op.name in WAITS for op in function.walk()):
+    timeout = wanted(function)
+    if not timeout or not ctx.target.has("mbarrier"):
         return None
-    build = HangBuild(function, timeout, int(function.options.get("shared_bytes", 0)))
+    build = PtxHangBuild(function, timeout, int(function.options.get("shared_bytes", 0)))
     _check_room(function, ctx.target, build.end)
     function.options["shared_bytes"] = build.end
     ctx.hang = build
@@ -126,49 +77,3 @@ def _check_room(function: Function, target: Target, needed: int) -> None:
 def parameters(build: HangBuild | None) -> list[tuple[str, str, int, int]]:
     """The hidden parameters of the entry."""
     return [] if build is None else [("u64", name, 8, 8) for name in (RECORDS, STATE)]
-
-
-def table(build: HangBuild, function: Function) -> dict[str, Any]:
-    """What records mean, as JSON values: ``sites`` by number, ``barriers`` with offset, count and who completes their phases, names of ``tasks``."""
-    rows: dict[BarrierAllocOp, dict[str, Any]] = {}
-    for op in function.walk():
-        if isinstance(op, BarrierAllocOp):
-            rows[op] = _row(op.result.name or "barrier", op.offset, op.type.count, op.type.arrive_count, op.loc.line)
-    for op in function.walk():
-        spelled = _SPELLED.get(op.name)
-        if spelled is None:
-            continue
-        row = rows.get(allocation(op.barrier))  # type: ignore[attr-defined, arg-type]
-        if row is not None:
-            amount = f" of {op.attrs['bytes']} bytes" if op.name == "barrier.expect" else ""
-            row["by"].append(
-                {"what": spelled + amount, "task": build.task_of(op), "file": op.loc.file, "line": op.loc.line}
-            )
-    barriers = [*rows.values(), *_named_rows(build, function)]
-    tasks = build.tasks.names if build.tasks.partition is not None else []
-    return {"timeout": build.timeout, "grace": GRACE, "sites": build.sites, "barriers": barriers, "tasks": tasks}
-
-
-def _named_rows(build: HangBuild, function: Function) -> list[dict[str, Any]]:
-    """Named barriers: those who wait or arrive with the same count, at that number or at one that is known at run time only."""
-    rows = {key: _row(f"named barrier {key[0]}", at, 0, key[1], 0) for key, at in build.named.items()}
-    for op in function.walk():
-        if isinstance(op, (NamedWaitOp, NamedArriveOp)):
-            what = f"{op.name.replace('.', '_').replace('barrier_named', 'named_barrier')} by {32 * build.tasks.warps_of(op)} threads"
-            entry = {"what": what, "task": build.task_of(op), "file": op.loc.file, "line": op.loc.line}
-            for (number, count), row in rows.items():
-                if count == op.count and (op.id is not None or number == op.number):
-                    row["by"].append(entry)
-    return list(rows.values())
-
-
-def _row(name: str, offset: int, count: int, arrivals: int, line: int) -> dict[str, Any]:
-    return {"name": name, "offset": offset, "count": count, "arrivals": arrivals, "line": line, "by": []}
-
-
-def allocation(barrier: Value) -> OpBase | None:
-    """The op that made a barrier, through views."""
-    op = barrier.defining_op
-    while op is not None and not isinstance(op, BarrierAllocOp):
-        op = op.operands[0].defining_op
-    return op

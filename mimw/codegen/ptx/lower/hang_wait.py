@@ -13,8 +13,9 @@ from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering
 from mimw.codegen.machine import Addr, Block, Edge, Imm, Reg, Sink, Special, Symbol, Terminator, Vec
 from mimw.codegen.ptx.builder import PtxBuilder
-from mimw.codegen.ptx.lower.hang import GRACE, MAX_RECORDS, RECORD, RECORDS, SETTLE, STATE, HangBuild
+from mimw.codegen.ptx.lower.hang import SETTLE, PtxHangBuild
 from mimw.codegen.ptx.lower.mma import ptx_builder
+from mimw.codegen.shared.hang import GRACE, MAX_RECORDS, RECORD, RECORDS, STATE
 from mimw.diagnostics import InternalError
 from mimw.ir.core import OpBase
 from mimw.ir.types import I1, U32, U64
@@ -25,7 +26,7 @@ Try = Callable[[Reg], None]
 """Emits one poll, which sets the predicate when the wait is over."""
 
 
-def build_of(ctx: Lowering) -> HangBuild:
+def build_of(ctx: Lowering) -> PtxHangBuild:
     """The build; only asked for where there is one."""
     if ctx.hang is None:
         raise InternalError("not a build that explains hangs", ctx.b.loc)

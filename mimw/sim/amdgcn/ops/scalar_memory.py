@@ -85,11 +85,13 @@ def _buffer_load(d: Operands, match: re.Match[str]) -> Step:
 
 @executes("s_memtime", "s_memrealtime")
 def _time(d: Operands) -> Step:
-    """A clock that moves by one with every step of the simulator."""
+    """Clocks that move by one with every step of the simulator; that of the real time also when nobody gets on (`scheduler`)."""
+    real = d.inst.mnemonic == "s_memrealtime"
+    d.sim.reads_clock |= real
     op, slots = _result(d, 2)
 
     def run(x: Ctx) -> None:
-        now = d.sim.time
+        now = d.sim.time + (d.sim.idle_time if real else 0)
         words = np.array([now & 0xFFFFFFFF, now >> 32], np.uint32)[:, None]
         _put(d, x, op, slots, np.broadcast_to(words, (2, x.n)))
 
