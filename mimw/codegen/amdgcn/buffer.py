@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from mimw.codegen.amdgcn.builder_core import Core
 from mimw.codegen.lane import CTA, Lane
-from mimw.codegen.machine import Imm, Operand, Reg
+from mimw.codegen.machine import Imm, Inst, Operand, Reg
 from mimw.ir.types import U32
 
 FORMAT = 4 << 15 | 7 << 12
@@ -22,15 +22,34 @@ HALF = 1 << 31
 _BASE_HIGH = 0xFFFF
 
 
-def resource(b: Core, base: Lane, records: Lane | int = HALF) -> Reg:
+def resource(b: Core, base: Lane, records: Lane | int = HALF, wild: bool = True) -> Reg:
     """The resource (s128) of the `records` bytes (u32) from the uniform address `base` on.
 
-    Equal ones are made once; what a loop does not change moves out of it with all other invariants.
+    `wild`: the address may be none of the 48 bits that hardware knows, as nobody need access what it names; its upper bits, where stride and
+    swizzle are, then go. Equal resources are made once; what a loop does not change moves out of it with all other invariants, and what
+    it does change costs it moves of the base.
     """
-    low, high = b.words(Lane(base.dtype, b.scalar_register(base), uniform=base.uniform))
-    high = b.bit_and(high, _BASE_HIGH)  # above are stride and swizzle, which stay 0 even for an address nobody accesses
-    size: Operand = Imm(_signed(records)) if isinstance(records, int) else b.scalar(records)
-    return b.reg_of(b.pure("p_pack", U32, [b.scalar(low), b.scalar(high), size, Imm(FORMAT)], CTA, "s128"))
+    address = b.scalar_register(base)
+    tail = _tail(b) if isinstance(records, int) and records == HALF else None
+    if tail is not None and not wild:
+        return b.reg_of(b.pure("p_pack", U32, [address, tail], CTA, "s128"))
+    low, high = b.words(Lane(base.dtype, address, uniform=base.uniform))
+    if wild:
+        high = b.bit_and(high, _BASE_HIGH)
+    words: list[Operand] = [b.scalar(low), b.scalar(high)]
+    if tail is not None:
+        words.append(tail)
+    else:
+        words += [Imm(_signed(records)) if isinstance(records, int) else b.scalar(records), Imm(FORMAT)]
+    return b.reg_of(b.pure("p_pack", U32, words, CTA, "s128"))
+
+
+def _tail(b: Core) -> Reg:
+    """Words 2 and 3 of resources without bounds, made where the kernel begins: two moves that no loop repeats."""
+    if b.resource_tail is None:
+        b.resource_tail = Reg("s64", "resource")
+        b.entry.insts.append(Inst("p_pack", [b.resource_tail, Imm(_signed(HALF)), Imm(FORMAT)], 1))
+    return b.resource_tail
 
 
 def _signed(value: int) -> int:

@@ -43,7 +43,6 @@ class AmdgcnBuilder(Core):
         self.grid_offset = 0
         self.uses_grid = False
         self.workgroup_ids = "x"
-        self.entry = self.block
         self._entries: dict[str, Lane] = {}
         self._late: list[Callable[[], None]] = []
         self._copies = 0

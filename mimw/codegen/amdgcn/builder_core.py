@@ -46,13 +46,15 @@ def signed64(value: int) -> int:
 
 class Core(LaneBuilder):
     """Makes AMDGCN instructions at the end of `block`. `splits`: vector addresses that are known to be a scalar base plus a 32-bit vector
-    offset (not negative), with what that offset and the element there stay below, in bytes; at most 2^31."""
+    offset (not negative), with what that offset and the element there stay below, in bytes; at most 2^31. `resource_tail`: `buffer` says."""
 
     takes_bases = True
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
+        self.entry = self.block
         self.splits: dict[Reg, tuple[Reg, Reg, int]] = {}
+        self.resource_tail: Reg | None = None
 
     # ---------------------------------------------------------------------------------------------------- instructions
 

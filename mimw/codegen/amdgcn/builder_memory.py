@@ -2,8 +2,8 @@
 
 A global address is a scalar pair plus a 32-bit vector offset plus a constant (`point` says where), or a vector pair plus a constant; a
 shared one is a vector register plus a constant. A guarded access is masked by EXEC; what a guarded load leaves where its guard is false
-stands in the result already (a tie). A guarded load that leaves zeros, from a base and an offset, goes through a buffer resource: where
-the guard is false its offset is out of range, which costs one instruction and no zeros beforehand.
+stands in the result already (a tie). Loads from a base and an offset go through a buffer resource, guarded ones if they leave zeros: where the guard is
+false the offset is out of range, which costs one instruction and no zeros beforehand. Stores keep to EXEC, which costs them less.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def load(
         guard = None
     size = bits_of(dtype) // 8 * count
     reg = Reg(f"v{max(32, 8 * size)}", b.hint)
-    if guard is not None and space == "global" and _leaves_zeros(other):
+    if space == "global" and (guard is None or _leaves_zeros(other)):
         buffer = _buffer_operands(b, address, size, guard)
         if buffer is not None:
             opcode = f"buffer_load_{_narrow(LOADS[size], dtype, size, count)}"
@@ -127,19 +127,20 @@ def _leaves_zeros(other: Tile | None) -> bool:
     return other is None or all(x.reg is None and not x.off for x in other)
 
 
-def _buffer_operands(b: Core, address: Lane, size: int, guard: Lane) -> list[Operand] | None:
+def _buffer_operands(b: Core, address: Lane, size: int, guard: Lane | None) -> list[Operand] | None:
     """Offset, resource, further offset and modifiers of an access that is out of range where the guard is false; None where the pointer is
-    not known by its parts, or a true guard would not keep it in range."""
+    not known by its parts, or might be out of range elsewhere. An access without guard is a valid one in every lane, and with it its base."""
     split = b.splits.get(address.reg) if address.reg is not None else None
     off = signed64(wrap_int(address.off, I64))
     if split is None or off < 0 or split[2] + off + size > HALF:
         return None
     base, place, _ = split
     low = off % BUFFER_OFFSET
-    found = b.valu("v_cndmask_b32", U32, OUT_OF_RANGE, place, b.register(guard), uniform=LANE)
+    if guard is not None:
+        place = b.reg_of(b.valu("v_cndmask_b32", U32, OUT_OF_RANGE, place, b.register(guard), uniform=LANE))
     rest: Operand = b.scalar_register(b.const(U32, off - low)) if off != low else Imm(0)
-    words = resource(b, Lane(U64, base, uniform=CTA))
-    return [b.reg_of(found), words, rest, Symbol("offen"), *([Symbol(f"offset:{low}")] if low else [])]
+    words = resource(b, Lane(U64, base, uniform=CTA), wild=guard is not None)
+    return [place, words, rest, Symbol("offen"), *([Symbol(f"offset:{low}")] if low else [])]
 
 
 def _narrow(name: str, dtype: Element, size: int, count: int) -> str:

@@ -38,8 +38,15 @@ def test_equal_resources_are_one() -> None:
     assert resource(b, base) is not first
 
 
-def test_half_is_what_no_signed_word_reaches() -> None:
+def test_resources_without_bounds_share_their_upper_words() -> None:
     b = AmdgcnBuilder(get_target("gfx942"))
     resource(b, Lane(U64, Reg("s64"), uniform=CTA))
-    size = _insts(b)[-1].operands[3]
-    assert isinstance(size, Imm) and size.value & 0xFFFFFFFF == HALF
+    resource(b, Lane(U64, Reg("s64"), uniform=CTA), wild=False)
+    (upper,) = [
+        inst
+        for inst in _insts(b)
+        if inst.opcode == "p_pack" and len(inst.operands) == 3 and isinstance(inst.operands[1], Imm)
+    ]
+    assert [x.value & 0xFFFFFFFF for x in upper.operands[1:] if isinstance(x, Imm)] == [HALF, FORMAT]
+    assert len([inst for inst in _insts(b) if upper.operands[0] in inst.operands[1:]]) == 2
+    assert len([inst for inst in _insts(b) if inst.opcode == "s_and_b32"]) == 1, "only a wild base is masked"
