@@ -1,4 +1,4 @@
-"""What a simulator says of a program that does what no program may; the PTX simulator's error is a kind of this one.
+"""What a simulator says of a program that does what no program may; the errors of the machines' simulators are kinds of this one.
 
 Imports nothing but the shape of messages.
 """
@@ -6,7 +6,7 @@ Imports nothing but the shape of messages.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from mimw.diagnostics import Loc, Note, show_line
 
@@ -90,6 +90,45 @@ class SimulationError(Exception):
             "seed": self.seed,
             **self.facts,
         }
+
+
+class Instruction(Protocol):
+    """What a machine's simulator runs: one instruction of its text or code."""
+
+    @property
+    def loc(self) -> Loc | None: ...
+
+
+class MachineError(SimulationError):
+    """What a simulator of a machine's own code says: `inst` is the instruction that was running (the run loop adds it; `loc` is its line), `where` the
+    threads in words, empty when it concerns a whole warp. How an instruction is described is the machine's matter."""
+
+    def __init__(self, code: str, message: str, inst: Instruction | None, where: str) -> None:
+        super().__init__(code, message)
+        self.where = where
+        self.inst = inst
+
+    @property
+    def inst(self) -> Any:
+        """The instruction that was running."""
+        return self._inst
+
+    @inst.setter
+    def inst(self, inst: Instruction | None) -> None:
+        self._inst = inst
+        self.loc = inst.loc if inst is not None else None
+
+    def describe(self) -> str:
+        """The running instruction, for people."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        out = self.message
+        if self.where:
+            out += f" [{self.where}]"
+        if self.inst is not None:
+            out += f"\n  at {self.describe()}"
+        return out
 
 
 def in_iteration(trips: Trips, before: str) -> str:

@@ -5,43 +5,27 @@ Knows nothing of execution: who raises adds what it knows.
 
 from __future__ import annotations
 
-from mimw.sim import errors
 from mimw.sim.amdgcn.decode import Inst
+from mimw.sim.errors import MachineError
 
 CODE = "amdgcn-fault"
 
 
-class SimulationError(errors.SimulationError):
+class SimulationError(MachineError):
     """A program did what the ISA does not allow, or what this simulator cannot run.
 
     `message` says what; `kind` is a short word for the check that spoke (``"wait"``, ``"race"``, ``"hazard"``,
     ``"bounds"``, ``"uninitialised"``, ``"deadlock"``, ``"unsupported"``, ``"program"``); `inst` is the instruction that was
-    running (the run loop adds it), `where` the wave or lane in words.
+    running, `where` the wave or lane in words.
     """
 
     def __init__(self, message: str, kind: str = "program", inst: Inst | None = None, where: str = "") -> None:
-        super().__init__(CODE, message)
+        super().__init__(CODE, message, inst, where)
         self.kind = kind
-        self.where = where
-        self.inst = inst
 
-    @property
-    def inst(self) -> Inst | None:
-        """The instruction that was running."""
-        return self._inst
-
-    @inst.setter
-    def inst(self, inst: Inst | None) -> None:
-        self._inst = inst
-        self.loc = inst.loc if inst is not None else None
-
-    def __str__(self) -> str:
-        out = self.message
-        if self.where:
-            out += f" [{self.where}]"
-        if self.inst is not None:
-            out += f"\n  at {describe(self.inst)}"
-        return out
+    def describe(self) -> str:
+        """The instruction's text, and where it stands."""
+        return describe(self.inst)
 
 
 def describe(inst: Inst) -> str:

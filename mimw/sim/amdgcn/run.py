@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+import mimw.sim.amdgcn.ops as _families  # noqa: F401  (fills the registry)
 from mimw.sim.amdgcn.code_object import from_code_object
 from mimw.sim.amdgcn.decode import VCC, DecodeError, Inst, Reg
 from mimw.sim.amdgcn.errors import SimulationError, not_yet
-from mimw.sim.amdgcn.families import load_families
 from mimw.sim.amdgcn.hazards import Site, check_hazards
 from mimw.sim.amdgcn.lds import Lds
 from mimw.sim.amdgcn.memory import Memory
@@ -239,7 +239,6 @@ class _Launch:
 
 def compile_steps(sim: Sim, entry: int) -> tuple[list[Step], dict[int, Site]]:
     """A step for every instruction that can be reached, and what each reads and writes; the others raise (data, padding)."""
-    load_families()
     reachable = reached(sim.program, entry)
     steps: list[Step] = []
     sites: dict[int, Site] = {}

@@ -6,41 +6,24 @@ Knows nothing of execution: who raises adds what it knows.
 from __future__ import annotations
 
 from mimw.codegen.machine import Addr, Imm, Inst, LabelRef, Not, Operand, Pair, Reg, Sink, Special, Symbol, Vec
-from mimw.sim import errors
+from mimw.sim.errors import MachineError
 
 CODE = "ptx-fault"
 
 
-class SimulationError(errors.SimulationError):
+class SimulationError(MachineError):
     """A program did what the ISA does not allow, or what this simulator cannot run yet.
 
-    `message` says what; `inst` is the instruction that was running (set by the run loop when the place that raised
-    did not know it; `loc` is its line), `where` the threads (``cta (0,0,0) warp 1 lane 3``), empty when it concerns the
-    whole warp. The code is always ``"ptx-fault"``.
+    `message` says what; `inst` is the instruction that was running, `where` the threads (``cta (0,0,0) warp 1 lane 3``). The code is always
+    ``"ptx-fault"``.
     """
 
     def __init__(self, message: str, inst: Inst | None = None, where: str = "") -> None:
-        super().__init__(CODE, message)
-        self.where = where
-        self.inst = inst
+        super().__init__(CODE, message, inst, where)
 
-    @property
-    def inst(self) -> Inst | None:
-        """The instruction that was running."""
-        return self._inst
-
-    @inst.setter
-    def inst(self, inst: Inst | None) -> None:
-        self._inst = inst
-        self.loc = inst.loc if inst is not None else None
-
-    def __str__(self) -> str:
-        out = self.message
-        if self.where:
-            out += f" [{self.where}]"
-        if self.inst is not None:
-            out += f"\n  at {describe(self.inst)}"
-        return out
+    def describe(self) -> str:
+        """The instruction's text with its guard, and its source place when it has one."""
+        return describe(self.inst)
 
 
 def show_operand(op: Operand) -> str:

@@ -9,59 +9,10 @@ import numpy as np
 from mimw.codegen.machine import Inst, Label
 from mimw.sim.ptx.errors import SimulationError
 from mimw.sim.ptx.floats import Array
-from mimw.sim.ptx.ops import (
-    access,
-    async_copy,
-    atomic,
-    bits,
-    bulk,
-    calls,
-    compare,
-    control,
-    convert,
-    extremes,
-    fence,
-    floating,
-    integer,
-    launch,
-    maps,
-    mbarrier,
-    mma,
-    moves,
-    remote,
-    sync,
-    warp,
-    wgmma,
-)
+from mimw.sim.ptx.ops import control
 from mimw.sim.ptx.registry import DECODERS, Control, Plain, Step, Sync, not_yet
 from mimw.sim.ptx.sim import Sim
 from mimw.sim.ptx.state import Ctx, Getter
-
-# Importing the families filled the table; naming them keeps that from looking accidental.
-FAMILIES = (
-    access,
-    async_copy,
-    atomic,
-    bits,
-    bulk,
-    calls,
-    compare,
-    control,
-    convert,
-    extremes,
-    fence,
-    floating,
-    integer,
-    launch,
-    maps,
-    mbarrier,
-    mma,
-    moves,
-    remote,
-    sync,
-    warp,
-    wgmma,
-)
 
 
 class Program:

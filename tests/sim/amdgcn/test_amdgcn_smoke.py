@@ -8,7 +8,6 @@ import pytest
 from mimw.codegen.amdgcn import isa
 from mimw.sim.amdgcn.decode import Inst
 from mimw.sim.amdgcn.errors import SimulationError
-from mimw.sim.amdgcn.families import load_families
 from mimw.sim.amdgcn.registry import find
 from mimw.sim.amdgcn.run import run
 from tests.sim.amdgcn.matmul import matmul_text, operands
@@ -69,7 +68,6 @@ def test_machine_code_does_as_its_text() -> None:
 
 def test_every_row_of_the_instruction_table_runs() -> None:
     """Names that the table alone uses (a form by its modifier) are left out."""
-    load_families()
     names = [
         n for n in isa.rows() if not n.startswith("p_") and not n.endswith("_lds") and not n.startswith("global_atomic")
     ]
