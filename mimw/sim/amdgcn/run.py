@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-import mimw.sim.amdgcn.ops as _families  # noqa: F401  (fills the registry)
+import mimw.sim.amdgcn.ops as _families  # noqa: F401  # pyright: ignore[reportUnusedImport]  (fills the registry)
 from mimw.sim.amdgcn.code_object import from_code_object
 from mimw.sim.amdgcn.decode import VCC, DecodeError, Inst, Reg
 from mimw.sim.amdgcn.errors import SimulationError, not_yet
