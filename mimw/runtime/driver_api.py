@@ -27,6 +27,7 @@ SHARED_WITHOUT_OPT_IN = 48 * 1024
 PORTABLE_CLUSTER = 8
 _JIT_LOG_BYTES = 16 * 1024
 _L2_PROMOTION_128B = 2
+_PORTABLE_MAPPED = 3  # CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
 
 _lock = threading.RLock()
 _module: Any = None
@@ -480,6 +481,25 @@ def free(address: Any) -> None:
     call("cuMemFree", address)
 
 
+def allocate_host(size: int) -> tuple[int, int]:
+    """(address here, address on the current device) of `size` bytes of pinned host memory."""
+    host = int(call("cuMemHostAlloc", size, _PORTABLE_MAPPED))
+    return host, int(call("cuMemHostGetDevicePointer", host, 0))
+
+
+def set_zero(address: Any, size: int) -> None:
+    """Overwrite `size` bytes of the current device's memory, a multiple of 4, with zeros, and wait for that."""
+    call("cuMemsetD32", address, 0, size // 4)
+    call("cuCtxSynchronize")
+
+
+def read_memory(address: Any, size: int) -> bytes:
+    """`size` bytes of the current device's memory, when what is on its default stream is done."""
+    out = ctypes.create_string_buffer(size)
+    call("cuMemcpyDtoH", ctypes.addressof(out), address, size)
+    return out.raw
+
+
 def clear(address: Any, size: int, stream: Any) -> None:
     """Have a stream (of `stream_handle`) overwrite `size` bytes, a multiple of 4, with zeros."""
     call("cuMemsetD32Async", address, 0, size // 4, stream)
@@ -503,6 +523,24 @@ def milliseconds_between(start: Any, end: Any) -> float:
 def destroy_event(event: Any) -> None:
     """Give an event back."""
     call("cuEventDestroy", event)
+
+
+def is_capturing(device: int, stream: int) -> bool:
+    """Whether a stream's work is recorded for a graph instead of being done."""
+    with current(device):
+        return int(call("cuStreamIsCapturing", stream_handle(stream))) != 0
+
+
+def is_done(device: int, stream: int) -> bool:
+    """Whether all work on a stream has ended; `DriverError` for faults of it."""
+    try:
+        with current(device):
+            call("cuStreamQuery", stream_handle(stream))
+    except DriverError as error:
+        if error.name == "CUDA_ERROR_NOT_READY":
+            return False
+        raise
+    return True
 
 
 def synchronize(device: int, stream: int | None = None) -> None:

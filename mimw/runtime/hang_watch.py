@@ -14,36 +14,34 @@ import time
 from typing import Any
 
 from mimw.diagnostics import LaunchError, Loc
-from mimw.runtime import driver_api
 from mimw.runtime.convention import KernelMetadata
 from mimw.runtime.driver_api import DriverError
+from mimw.runtime.drivers import Driver, driver_of
 from mimw.runtime.hang import MAX_RECORDS, RECORD, STATE, KernelHang, explain, unpack_records
 from mimw.runtime.launch_errors import caller_loc
 
 _LOST = 2.0
 """Seconds beyond the time that the kernel has for ending by itself, after which the host stops waiting for it."""
-_PORTABLE_MAPPED = 3  # CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
 
 
 class _Memory:
     """The records and the state of one launch on one device."""
 
-    __slots__ = ("device", "host", "records", "state")
+    __slots__ = ("device", "driver", "host", "records", "state")
 
-    def __init__(self, device: int) -> None:
+    def __init__(self, driver: Driver, device: int) -> None:
+        self.driver = driver
         self.device = device
-        with driver_api.current(device):
-            self.host = int(driver_api.call("cuMemHostAlloc", RECORD * MAX_RECORDS, _PORTABLE_MAPPED))
-            self.records = int(driver_api.call("cuMemHostGetDevicePointer", self.host, 0))
-            self.state = int(driver_api.call("cuMemAlloc", STATE))
+        with driver.current(device):
+            self.host, self.records = driver.allocate_host(RECORD * MAX_RECORDS)
+            self.state = int(driver.allocate(STATE))
         self.clear()
 
     def clear(self) -> None:
         """Zero again."""
         ctypes.memset(self.host, 0, RECORD * MAX_RECORDS)
-        with driver_api.current(self.device):
-            driver_api.call("cuMemsetD32", self.state, 0, STATE // 4)
-            driver_api.call("cuCtxSynchronize")
+        with self.driver.current(self.device):
+            self.driver.set_zero(self.state, STATE)
 
     def told(self) -> bool:
         """Whether a record is there. May be asked while the kernel runs."""
@@ -51,10 +49,8 @@ class _Memory:
 
     def read_state(self) -> tuple[int, int]:
         """(time of the first that gave up, warps that gave up), after the kernel's end."""
-        out = ctypes.create_string_buffer(STATE)
-        with driver_api.current(self.device):
-            driver_api.call("cuMemcpyDtoH", ctypes.addressof(out), self.state, STATE)
-        first, count = struct.unpack_from("<QI", out.raw)
+        with self.driver.current(self.device):
+            first, count = struct.unpack_from("<QI", self.driver.read_memory(self.state, STATE))
         return first, count
 
 
@@ -62,12 +58,12 @@ _free: dict[int, list[_Memory]] = {}
 _lock = threading.Lock()
 
 
-def _take(device: int) -> _Memory:
+def _take(driver: Driver, device: int) -> _Memory:
     with _lock:
         kept = _free.setdefault(device, [])
         if kept:
             return kept.pop()
-    return _Memory(device)
+    return _Memory(driver, device)
 
 
 class Watch:
@@ -78,12 +74,11 @@ class Watch:
     def __init__(self, meta: KernelMetadata, device: int, stream: int) -> None:
         self.table: dict[str, Any] = meta.extra["hang"]
         self.device = device
-        with driver_api.current(device):
-            capturing = driver_api.call("cuStreamIsCapturing", driver_api.stream_handle(stream))
-        if int(capturing):
+        driver = driver_of(meta.target)
+        if driver.is_capturing(device, stream):
             text = f"kernel {meta.name!r}: its launch waits for its end (hang_timeout or debug), which a stream that is captured cannot"
             raise LaunchError("launch-option", text, caller_loc(), hint="switch that off for graphs: hang_timeout=0")
-        self.memory = _take(device)
+        self.memory = _take(driver, device)
         self.arguments = [self.memory.records, self.memory.state]
 
     def finish(self, head: str, stream: int, loc: Loc) -> None:
@@ -126,7 +121,7 @@ class Watch:
         allowed = self.table["grace"] / 1e9 + _LOST
         since = 0.0
         pause = 1e-5
-        while not _is_done(self.device, stream):
+        while not self.memory.driver.is_done(self.device, stream):
             if self.memory.told():
                 since = since or time.monotonic()
                 if time.monotonic() - since > allowed:
@@ -134,14 +129,3 @@ class Watch:
             time.sleep(pause)
             pause = min(2 * pause, 2e-4)
         return True
-
-
-def _is_done(device: int, stream: int) -> bool:
-    try:
-        with driver_api.current(device):
-            driver_api.call("cuStreamQuery", driver_api.stream_handle(stream))
-    except DriverError as error:
-        if error.name == "CUDA_ERROR_NOT_READY":
-            return False
-        raise
-    return True
