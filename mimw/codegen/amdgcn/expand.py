@@ -18,6 +18,8 @@ lane masks in scalar pairs, uniform ones all ones or zero. In SSA form these exi
 | ``p_wait_vm Imm(n)`` | until at most n vector-memory instructions of this wave are not done (``p_wait_lgkm``: of LDS and scalar loads) |
 | ``p_commit_group`` | the loads to shared memory since the last one are a group |
 | ``p_wait_group Imm(n)`` | until all groups but the latest n (at most 14) have arrived |
+| ``p_end_copy Imm(i)`` | the loads to shared memory since the last end of a group or copy are copy i, too |
+| ``p_wait_copy Imm(i)`` | until copy i has arrived |
 
 Those of them that allocation resolves (entry, pack, part, undef, copies) never come here, except for moves of single units.
 An instruction that clobbers SCC as a side effect (``s_and_b32``) may stand anywhere: SCC lives across nothing in SSA form.
@@ -63,7 +65,7 @@ def inline(value: int) -> bool:
 def expand(inst: Inst) -> Sequence[Inst]:
     """The instructions that a pseudo stands for (itself, when it is none or is left to the pass of wait counts)."""
     opcode = inst.opcode
-    if not opcode.startswith("p_") or opcode.startswith(("p_wait_", "p_commit_")):
+    if not opcode.startswith("p_") or opcode.startswith(("p_wait_", "p_commit_", "p_end_")):
         return (inst,)
     if opcode.startswith("p_cmp_"):
         return _compare(inst)

@@ -27,6 +27,7 @@ bus of a vector instruction: one of either in all (`check`), and the 32-bit lite
     p_global_load_lds_* addr, base, x, #n   with M0 = x + n; the same for p_buffer_load_lds_*
     p_wait_vm #n, p_wait_lgkm #n          wait until at most n operations of that counter are outstanding
     p_commit_group, p_wait_group #n      groups of loads to shared memory: end one, wait for all but the latest n (`waitcnt`)
+    p_end_copy #i, p_wait_copy #i         the loads to shared memory since the last end are copy i (too); wait for copy i
 """
 
 from __future__ import annotations

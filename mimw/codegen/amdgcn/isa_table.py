@@ -311,4 +311,6 @@ p_wait_vm ; # ; pseudo keep r w
 p_wait_lgkm ; # ; pseudo keep r w
 p_commit_group ; ; pseudo keep r w
 p_wait_group ; # ; pseudo keep r w
+p_end_copy ; # ; pseudo keep r w
+p_wait_copy ; # ; pseudo keep r w
 """

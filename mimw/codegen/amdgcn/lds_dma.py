@@ -102,6 +102,18 @@ def _address(b: AmdgcnBuilder, lane: Lane) -> tuple[Operand, Operand]:
     return reg, Symbol("off")
 
 
+def end_copy(b: AmdgcnBuilder) -> int:
+    """The copies since the last end of a group or copy, by a number that `wait_copy` takes."""
+    number = b.next_copy()
+    b.emit("p_end_copy", [Imm(number)])
+    return number
+
+
+def wait_copy(b: AmdgcnBuilder, number: int) -> None:
+    """Wait until what `end_copy` numbered has arrived."""
+    b.emit("p_wait_copy", [Imm(number)])
+
+
 def end_group(b: AmdgcnBuilder) -> None:
     """The copies since the last end are a group."""
     b.emit("p_commit_group", [])
@@ -112,4 +124,4 @@ def wait_groups(b: AmdgcnBuilder, pending: int) -> None:
     b.emit("p_wait_group", [Imm(pending)])
 
 
-__all__ = ["Runs", "end_group", "run_sizes", "runs_of", "wait_groups"]
+__all__ = ["Runs", "end_copy", "end_group", "run_sizes", "runs_of", "wait_copy", "wait_groups"]

@@ -8,7 +8,8 @@ need no wait: their data is read when they are issued (CDNA3 ISA, section 4.4; v
 
 Explicit waits (``p_wait_vm n``, ``p_wait_lgkm n``) become waits where more than n instructions may be pending, and nothing elsewhere. Loads
 to shared memory belong to groups (``p_commit_group`` ends one): ``p_wait_group n`` waits for all groups but the latest n, and for no
-other instruction that is younger. Whoever shares the bytes adds the barrier.
+other instruction that is younger. ``p_end_copy i`` makes those since the last end copy i, too, for which ``p_wait_copy i`` waits. Whoever
+shares the bytes adds the barrier.
 
 The analysis goes forward over the flow of control; where paths meet, each position in a queue holds what any of them holds there.
 """
@@ -24,6 +25,13 @@ VM_MOST, LGKM_MOST = 62, 14
 
 _GROUPS, _OLDEST = 1024, 15
 """In a queue's entries, bit ``_GROUPS + k`` says: a load to shared memory whose group was followed by k ends of groups (or more, for the last)."""
+
+_AGES = (2 << _OLDEST) - 1
+_OPEN = 1 << _GROUPS + _OLDEST + 1
+"""A load to shared memory behind the last end of a group or a copy."""
+
+_COPIES = _GROUPS + _OLDEST + 2
+"""Bit ``_COPIES + i``: a load to shared memory of copy i."""
 
 _Item = Inst | Label | Comment
 
@@ -66,19 +74,26 @@ class _Queue:
     def wait(self, count: int) -> None:
         """At most `count` are pending from here on."""
         del self.pending[count:]
-        self.all = 0
-        for writes in self.pending:
-            self.all |= writes
+        self._count()
         if not self.pending:
             self.unordered = False
 
     def commit(self) -> None:
         """A group ends: all loads to shared memory that are pending are one group older."""
-        low = (1 << _GROUPS) - 1
         for i, writes in enumerate(self.pending):
-            ages = writes >> _GROUPS
+            ages = writes >> _GROUPS & _AGES
             older = (ages << 1) | (ages & 1 << _OLDEST)
-            self.pending[i] = writes & low | (older & (2 << _OLDEST) - 1) << _GROUPS
+            self.pending[i] = writes & ~(_AGES << _GROUPS | _OPEN) | (older & _AGES) << _GROUPS
+        self._count()
+
+    def end_copy(self, number: int) -> None:
+        """What was loaded to shared memory since the last end of a group or copy is copy `number`, too."""
+        for i, writes in enumerate(self.pending):
+            if writes & _OPEN:
+                self.pending[i] = writes & ~_OPEN | 1 << _COPIES + number
+        self._count()
+
+    def _count(self) -> None:
         self.all = 0
         for writes in self.pending:
             self.all |= writes
@@ -157,8 +172,11 @@ def _through(items: list[_Item], state: _State, effects: dict[int, Effects]) -> 
         if item.opcode == "p_commit_group":
             state.vm.commit()
             continue
+        if item.opcode == "p_end_copy":
+            state.vm.end_copy(_number(item))
+            continue
         if item.opcode.startswith("p_wait_"):
-            out += _of_groups(item, state) if item.opcode == "p_wait_group" else _explicit(item, state)
+            out += _asked_for(item, state)
             continue
         effect = effects[id(item)]
         out += _wait_before(item, effect, state)
@@ -167,25 +185,33 @@ def _through(items: list[_Item], state: _State, effects: dict[int, Effects]) -> 
     return out
 
 
-def _explicit(item: Inst, state: _State) -> list[_Item]:
-    count = item.operands[0]
-    assert isinstance(count, Imm)
+def _number(item: Inst) -> int:
+    number = item.operands[0]
+    assert isinstance(number, Imm)
+    return number.value
+
+
+def _asked_for(item: Inst, state: _State) -> list[_Item]:
+    """The wait that a pseudo stands for, if one is needed."""
+    number = _number(item)
+    if item.opcode == "p_wait_group":
+        older = _AGES & -2 << min(number, _OLDEST - 1)
+        return _for_loads(item, state, older << _GROUPS)
+    if item.opcode == "p_wait_copy":
+        return _for_loads(item, state, 1 << _COPIES + number)
     vm = item.opcode == "p_wait_vm"
     queue = state.vm if vm else state.lgkm
-    if len(queue.pending) <= count.value:
+    if len(queue.pending) <= number:
         return []
-    wanted = min(count.value, queue.most) if not queue.unordered else 0
+    wanted = min(number, queue.most) if not queue.unordered else 0
     queue.wait(wanted)
     if not vm and wanted == 0:
         state.shared = False
     return [_wait(wanted if vm else None, None if vm else wanted, item)]
 
 
-def _of_groups(item: Inst, state: _State) -> list[_Item]:
-    count = item.operands[0]
-    assert isinstance(count, Imm)
-    older = ((1 << _OLDEST) - 1) << (_GROUPS + min(count.value, _OLDEST - 1) + 1)
-    wanted = state.vm.needed(older)
+def _for_loads(item: Inst, state: _State, which: int) -> list[_Item]:
+    wanted = state.vm.needed(which)
     if wanted is None:
         return []
     state.vm.wait(wanted)
@@ -222,7 +248,7 @@ def _issue(effect: Effects, state: _State) -> None:
     if not counter or effect.inst.opcode == "buffer_inv":
         return
     if counter == "vm":
-        state.vm.push(effect.writes | (1 << _GROUPS if _is_copy(effect) else 0), False)
+        state.vm.push(effect.writes | (1 << _GROUPS | _OPEN if _is_copy(effect) else 0), False)
         return
     shared = effect.row.unit == "ds"
     state.lgkm.push(effect.writes, not shared)

@@ -116,6 +116,34 @@ CASES = {
         p_wait_group 0""",
         ["vmcnt(0) | "],
     ),
+    "copies are waited for one by one, and stay in their groups": (
+        """global_load_lds_dword v0, s[0:1]
+        p_end_copy 1
+        global_load_lds_dword v0, s[2:3]
+        global_load_lds_dword v0, s[4:5]
+        p_end_copy 2
+        global_load_lds_dword v0, s[6:7]
+        p_commit_group
+        global_load_lds_dword v0, s[8:9]
+        p_end_copy 20
+        p_wait_copy 1
+        p_wait_group 14
+        p_wait_copy 2
+        p_wait_group 0
+        p_wait_copy 20""",
+        ["vmcnt(4) | vmcnt(2)", "vmcnt(2) | vmcnt(1)", "vmcnt(1) | vmcnt(0)", "vmcnt(0) | "],
+    ),
+    "of a copy that one path makes, all that another has made later stays": (
+        """s_cbranch_scc0 L1
+        global_load_lds_dword v0, s[0:1]
+        p_end_copy 1
+        L1:
+        global_load_lds_dword v0, s[2:3]
+        p_end_copy 2
+        p_wait_copy 1
+        s_barrier""",
+        ["vmcnt(1) | s_barrier"],
+    ),
     "one instruction may want both counters": (
         """global_load_dword v1, v0, s[0:1]
         ds_read_b32 v2, v0

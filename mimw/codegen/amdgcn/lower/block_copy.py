@@ -1,10 +1,13 @@
-"""Copies of blocks through a descriptor, by all waves of the task, through registers.
+"""Copies of blocks through a descriptor, by all waves of the task.
 
-There is no copy engine: every wave loads its part of a block from global memory when the copy starts, and stores it to shared memory where
-the task next waits, meets or branches (`AmdgcnBuilder.put_off`); then its part of the bytes counts on the barrier. Lanes take 16 bytes along
-the innermost dimension, as far as the block's start is known to be aligned. Vectors that lie outside of the tensor in whole are not loaded
-(they are padding); the one that lies across its end, where the innermost size is no multiple of the vector, is mended by elements, in a
-branch that all waves take alike.
+There is no copy engine: every wave copies its part of a block when the copy starts, and where the task next waits, arrives, meets or ends a
+region (`AmdgcnBuilder.put_off`) its part of the bytes counts on the barrier, once it is there.
+
+**Straight** into LDS (`lds_dma`) go blocks that lie inside of the tensor in whole, which all waves find out alike, if lanes can lie side by side in
+the buffer. Others go **through registers**: loaded when the copy starts, stored where it is to end. Lanes take 16 bytes along the innermost
+dimension, as far as the block's start is known to be aligned. Vectors that lie outside of the tensor in whole are not loaded (they are padding);
+the one that lies across its end, where the innermost size is no multiple of the vector, is mended by elements, in a branch that all waves take
+alike.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ from __future__ import annotations
 from math import gcd
 from typing import Any
 
+from mimw.codegen.amdgcn.lds_dma import Runs, end_copy, run_sizes, runs_of, wait_copy
 from mimw.codegen.amdgcn.lower.atomic import Atomic
 from mimw.codegen.amdgcn.lower.barrier import land
-from mimw.codegen.amdgcn.lower.branch import Only, unsigned
+from mimw.codegen.amdgcn.lower.branch import Only, either, unsigned
 from mimw.codegen.amdgcn.lower.descriptor import Fields, fields_of
 from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
 from mimw.codegen.lane import Lane, Tile, bits_of
@@ -24,6 +28,8 @@ from mimw.codegen.shared.addressing import Placement
 from mimw.codegen.shared.shared_memory import load_tile, memdesc, store_tile
 from mimw.ir import layout as algebra
 from mimw.ir.core import Value
+from mimw.ir.lane_runs import run_layout
+from mimw.ir.layout import Layout
 from mimw.ir.layout_factories import blocked, pad_dims
 from mimw.ir.types import I1, I32, U8, U32, U64, DType, TensorDescType
 
@@ -32,9 +38,14 @@ _WIDEST = 16
 
 
 class _Block:
-    """A block of a tensor, spread over the task's lanes: `width` neighbours along the innermost dimension in a lane."""
+    """A block of a tensor, spread over the task's lanes: `width` neighbours along the innermost dimension in a lane.
 
-    def __init__(self, ctx: Lowering, desc: Value, coords: list[Value]) -> None:
+    `layout` and `width` say how, if it shall not be the coalesced way.
+    """
+
+    def __init__(
+        self, ctx: Lowering, desc: Value, coords: list[Value], layout: Layout | None = None, width: int = 0
+    ) -> None:
         t = desc.type
         assert isinstance(t, TensorDescType)
         self.ctx = ctx
@@ -44,11 +55,11 @@ class _Block:
         self.size = t.dtype.itemsize
         self.fields: Fields = fields_of(ctx, desc)
         self.coords = [ctx.scalar(c) for c in coords]
-        self.width = gcd(_WIDEST // self.size, self.shape[-1], _divisor(ctx, coords[-1]))
+        self.width = width or gcd(_WIDEST // self.size, self.shape[-1], _divisor(ctx, coords[-1]))
         rank = len(self.shape)
         order = tuple(reversed(range(rank)))
         dims = tuple(pad_dims(n) for n in self.shape)
-        self.layout = blocked(self.shape, order, ctx.num_warps, self.width, ctx.warp_size, dims)
+        self.layout = layout or blocked(self.shape, order, ctx.num_warps, self.width, ctx.warp_size, dims)
         self.own = [ctx.coordinates(self.layout, d) for d in range(rank)]
         registers, lanes, warps, _ = algebra.owner_mask(self.layout)
         self.owner = ctx.is_thread(lanes, warps)
@@ -109,6 +120,15 @@ class _Block:
     def inside(self, r: int) -> Lane | None:
         """Whether the whole vector at register r is."""
         return self.b.both(self.rows_inside(r), self.inside_innermost(r, self.width - 1))
+
+    def lies_inside(self) -> Lane:
+        """Whether the whole block is inside of the tensor: one in the workgroup."""
+        b = self.b
+        found: Lane | None = None
+        for c, size, extent in zip(self.coords, self.fields.sizes, self.shape, strict=True):
+            places = b.op("max", I32, b.plus(size, 1 - extent), b.const(I32, 0))  # where a block may start
+            found = b.both(found, b.compare("lt", unsigned(c), unsigned(places)))
+        return found if found is not None else b.const(I1, 1)
 
     def padding(self) -> list[Lane] | None:
         """One vector of what lies outside; None for zeros."""
@@ -172,15 +192,75 @@ def lower_tma_load(ctx: Lowering, op: Any) -> None:
     if op.multicast is not None:
         raise refuse(op, ctx.target, "there are no clusters of CTAs")
     pred = ctx.scalar(op.pred) if op.pred is not None else None
-    if pred is None or pred.reg is None:
-        if pred is None or pred.off:
-            _load_block(ctx, op)
-        return
-    with Only(ctx, pred, "copy_if"):
-        _load_block(ctx, op)
+    if pred is not None and pred.reg is None:
+        if not pred.off:
+            return
+        pred = None
+    straight = _Straight.of(ctx, op)
+    if straight is not None:
+        _load_straight(ctx, op, straight, pred)
+    elif pred is None:
+        _load_block(ctx, op, lands=True)
+    else:
+        with Only(ctx, pred, "copy_if"):
+            _load_block(ctx, op, lands=True)
 
 
-def _load_block(ctx: Lowering, op: Any) -> None:
+class _Straight:
+    """A block whose lanes lie side by side in the buffer, and the way there."""
+
+    def __init__(self, block: _Block, runs: Runs) -> None:
+        self.block = block
+        self.runs = runs
+
+    @staticmethod
+    def of(ctx: Lowering, op: Any) -> "_Straight | None":
+        """How a block is copied straight; None where it can't be."""
+        t, shared = memdesc(ctx, op.dst)
+        size = t.dtype.itemsize
+        aligned = min(_WIDEST, size * gcd(_WIDEST // size, _divisor(ctx, op.coords[-1])))
+        for run in run_sizes(ctx.target):
+            layout = run_layout(t.shape, shared, size, run, ctx.num_warps, ctx.warp_size) if run <= aligned else None
+            if layout is None or layout.contiguity(len(t.shape) - 1) * size < run:
+                continue
+            runs = runs_of(amdgcn_builder(ctx), ctx.target, layout, shared, size, ctx.shared[op.dst], run)
+            if runs is not None:
+                return _Straight(_Block(ctx, op.desc, op.coords, layout, runs.width), runs)
+        return None
+
+    def copy(self, addresses: list[Lane]) -> None:
+        """Start copying a block that lies inside of the tensor."""
+        block = self.block
+        for r, address in zip(block.groups, addresses, strict=True):
+            self.runs.copy(r, address, block.b.both(block.owner, block.holes(r)), "")
+
+
+def _load_straight(ctx: Lowering, op: Any, straight: _Straight, pred: Lane | None) -> None:
+    """Straight or, at the edges of the tensor, through registers; the bytes count when they are there."""
+    b = amdgcn_builder(ctx)
+    block = straight.block
+    addresses = [block.address(r) for r in block.groups]
+    inside = block.lies_inside()
+
+    def start() -> None:
+        hints = ("straight", "at_edge")
+        either(ctx, inside, lambda: straight.copy(addresses), lambda: _load_block(ctx, op, lands=False), hints)
+
+    if pred is None:
+        start()
+    else:
+        either(ctx, pred, start, lambda: None, ("copy_if", "no_copy"))
+    copy = end_copy(b)
+
+    def finish() -> None:
+        wait_copy(b, copy)
+        land(ctx, op.barrier, block.bytes, pred)
+
+    b.put_off(finish)
+
+
+def _load_block(ctx: Lowering, op: Any, lands: bool) -> None:
+    """Through registers. With `lands` the bytes count."""
     b = amdgcn_builder(ctx)
     block = _Block(ctx, op.desc, op.coords)
     t, shared = memdesc(ctx, op.dst)
@@ -198,7 +278,8 @@ def _load_block(ctx: Lowering, op: Any) -> None:
         if not _never(across):
             with Only(ctx, across, "mend"):
                 _mend(ctx, block, Placement(block.layout, shared, block.size, place.mix), place.address)
-        land(ctx, op.barrier, block.bytes)
+        if lands:
+            land(ctx, op.barrier, block.bytes)
 
     b.put_off(finish)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
 from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering
 from mimw.codegen.machine import Block, Edge
@@ -26,6 +29,24 @@ class Only:
         self.ctx.jump(self.done, [])
         self.ctx.b.close_scope()
         self.ctx.place(self.done)
+
+
+def either(ctx: Lowering, cond: Lane, yes: Callable[[], None], no: Callable[[], None], hints: tuple[str, str]) -> None:
+    """A branch with two sides, each lowered by a function; lowering goes on behind both. Copies that were put off stay so."""
+    b = amdgcn_builder(ctx)
+    held = b.hold_copies()
+    sides = [Block(hint) for hint in hints]
+    done = Block("go_on")
+    ctx.branch(cond, Edge(sides[0], []), Edge(sides[1], []))
+    for side, lower in zip(sides, (yes, no), strict=True):
+        ctx.place(side)
+        b.open_scope()
+        lower()
+        ctx.jump(done, [])
+        b.close_scope()
+    ctx.place(done)
+    for store in held:
+        b.put_off(store)
 
 
 def unsigned(lane: Lane) -> Lane:
