@@ -17,7 +17,7 @@ from typing import Any
 from mimw.codegen.amdgcn.build import build_text
 from mimw.codegen.amdgcn.emit import emit as emit_amdgcn
 from mimw.codegen.amdgcn.module import KernelFacts
-from mimw.codegen.amdgcn.printer import print_module as print_amdgcn
+from mimw.codegen.amdgcn.printer import print_with_places
 from mimw.codegen.ptx import assemble
 from mimw.codegen.ptx.emit import emit
 from mimw.codegen.ptx.printer import print_module
@@ -223,13 +223,14 @@ def _emit_ptx(
 def _emit_amdgcn(
     module: Module, target: Target, known: facts.Facts, entry: str, asm: dict[str, str | bytes], times: StageTimes
 ) -> dict[str, Any]:
-    """The text for AMD, and the facts of the kernel's descriptor for the metadata."""
+    """The text for AMD; for the metadata the facts of the kernel's descriptor and, until it is assembled, where its lines come from."""
     with times.stage("emit"):
         options = {"entry": entry, "maxnreg": module.function.options.get("maxnreg", 0)}
         code = emit_amdgcn(module, target, known, options)
     with times.stage("print amdgcn"):
-        asm["amdgcn"] = print_amdgcn(code)
-    return {"amdgcn": code.facts.to_dict()}
+        asm["amdgcn"], places = print_with_places(code)
+    lines = [(i, p.file, p.line, p.col) for i, p in enumerate(places) if p is not None and p is not places[i - 1]]
+    return {"amdgcn": code.facts.to_dict(), "amdgcn_lines": lines}
 
 
 def check_cluster_support(module: Module, target: Target) -> None:
@@ -309,11 +310,14 @@ def assemble_kernel(kernel: CompiledKernel) -> None:
 
 
 def _assemble_amdgcn(kernel: CompiledKernel) -> None:
-    """AMDGCN to a code object by LLVM."""
+    """AMDGCN to a code object by LLVM, whose complaints are told at the user's lines."""
     meta, text = kernel.metadata, kernel.asm["amdgcn"]
     assert isinstance(text, str)
     found = KernelFacts.from_dict(meta.extra["amdgcn"])
-    kernel.asm["hsaco"] = build_text(text, meta.target, meta.entry, found)
+    places: list[Loc | None] = [None] * (text.count("\n") + 1)
+    for i, *place in meta.extra.pop("amdgcn_lines", ()):
+        places[i] = Loc(*place)
+    kernel.asm["hsaco"] = build_text(text, meta.target, meta.entry, found, places)
     meta.registers = found.vgprs + found.agprs
     meta.spill_bytes = found.scratch_bytes
 

@@ -159,6 +159,7 @@ class InternalError(Exception):
     def __init__(self, message: str, loc: Loc | None = None, dump: str | None = None) -> None:
         where = f"{loc}: " if loc is not None else ""
         tail = f"\nthe program at that moment is in {dump}" if dump else ""
-        super().__init__(f"{where}internal error: {message}\nThis is a bug in mimw, not in your kernel.{tail}")
+        line = show_line(loc) if loc is not None else ""
+        super().__init__(f"{where}internal error: {message}\n{line}This is a bug in mimw, not in your kernel.{tail}")
         self.loc = loc
         self.dump = dump
