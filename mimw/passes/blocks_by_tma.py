@@ -27,12 +27,13 @@ def run(module: Module, target: Target) -> None:
     """Rewrite every load and store of a block."""
     if not target.has("tma") and not target.has("wave_barriers"):
         return
+    waited = target.has("tma")  # where waves copy, each its part, buffers keep their bytes
     for block in list(walk_blocks(module.function.block)):
         for group in _groups(block):
-            _load(module.function, group)
+            _load(module.function, group, waited)
         for op in list(block.ops):
             if isinstance(op, BlockStoreOp):
-                _store(op)
+                _store(op, waited)
 
 
 def _groups(block: Block) -> list[list[BlockLoadOp]]:
@@ -67,7 +68,7 @@ def _bytes(t: MemDescType) -> int:
     return total
 
 
-def _load(fn: Function, group: list[BlockLoadOp]) -> None:
+def _load(fn: Function, group: list[BlockLoadOp], waited: bool) -> None:
     """The copies of a group at the place of its last load."""
     last = group[-1]
     assert last.parent is not None
@@ -75,7 +76,7 @@ def _load(fn: Function, group: list[BlockLoadOp]) -> None:
     barrier = top.insert(BarrierAllocOp(BarrierType(0, 1), loc=last.loc)).result
     barrier.name = "loaded"
     b = Builder(last.parent, last.loc, last)
-    buffers = [b.insert(LocalAllocOp(None, _memory(op.desc.type), loc=op.loc)).result for op in group]
+    buffers = [b.insert(LocalAllocOp(None, _memory(op.desc.type), waited=waited, loc=op.loc)).result for op in group]
     parity = b.insert(BarrierParityOp(barrier, loc=last.loc)).result
     total = sum(_bytes(_memory(op.desc.type)) for op in group)
     b.insert(BarrierExpectOp(barrier, None, total, loc=last.loc))
@@ -89,10 +90,10 @@ def _load(fn: Function, group: list[BlockLoadOp]) -> None:
         replace(op, [tile])
 
 
-def _store(op: BlockStoreOp) -> None:
+def _store(op: BlockStoreOp, waited: bool) -> None:
     assert op.parent is not None
     b = Builder(op.parent, op.loc, op)
-    buffer = b.insert(LocalAllocOp(op.value, _memory(op.desc.type), loc=op.loc)).result
+    buffer = b.insert(LocalAllocOp(op.value, _memory(op.desc.type), waited=waited, loc=op.loc)).result
     b.insert(TmaStoreOp(op.desc, buffer, list(op.coords), op.reduce, loc=op.loc))
     b.insert(TmaStoreWaitOp(0, loc=op.loc))
     op.erase()

@@ -17,9 +17,12 @@ from mimw.ir.ops.barrier import BarrierAllocOp, BarrierExpectOp, BarrierParityOp
 from mimw.ir.ops.control import ForOp, YieldOp
 from mimw.ir.ops.memory import LocalAllocOp, LocalViewOp
 from mimw.ir.ops.mma import AsInflightOp, AsyncDotOp, AsyncDotWaitOp
+from mimw.ir.rewriter import walk_blocks
+from mimw.ir.scratch import scratch_bytes
 from mimw.ir.types import I32, BarrierType
 from mimw.passes.facts import Facts
 from mimw.passes.pipelining_plan import Plan, buffer_bytes, copy_of
+from mimw.passes.shared_allocation import buffer_users
 
 
 class _Group:
@@ -91,22 +94,39 @@ class TmaPlan(Plan):
         self.copies += [(load, b) for load, b in zip(group.loads, buffers, strict=True) if isinstance(b, LocalAllocOp)]
 
     def _fit(self) -> None:
-        """Fewer slots where the rings would not fit beside the other buffers."""
+        """Fewer slots where the rings would not fit beside the buffers that are alive with them."""
         mine = {alloc for _, alloc in self.copies}
         trip = sum(map(buffer_bytes, mine))
-        top = self.loop.parent
-        while top is not None and top.parent_op is not None:
-            top = top.parent_op.parent
-        others = 0
-        for op in top.ops if top is not None else ():
-            for inner in op.walk():
-                if isinstance(inner, LocalAllocOp) and inner not in mine:
-                    others += ring_bytes(inner)
+        others = max(map(scratch_bytes, self.block.ops))
+        for block in walk_blocks(self._function()):
+            for alloc in block.ops:
+                if isinstance(alloc, LocalAllocOp) and alloc not in mine and self._alive_beside(alloc):
+                    others += ring_bytes(alloc)
         while self.stages > 1 and others + self.stages * trip > self.most:
             self.stages -= 1
         if self.stages < 2:
             self.copies = []
             self.refusals.append("two slots do not fit into shared memory")
+
+    def _function(self) -> Block:
+        """The outermost block."""
+        block = self.block
+        while block.parent_op is not None and block.parent_op.parent is not None:
+            block = block.parent_op.parent
+        return block
+
+    def _alive_beside(self, alloc: LocalAllocOp) -> bool:
+        """Whether a buffer may be alive while the loop runs: unless it is made later, or all its uses are over."""
+        home = self.loop.parent
+        assert home is not None
+        at = home.ops.index(self.loop)
+        made = _place(alloc, home)
+        if made > at:
+            return False
+        others_reach = not alloc.waited and any(
+            u.name.startswith(("async_copy.tma", "cluster.")) for u in buffer_users(alloc.result)
+        )
+        return made < 0 or others_reach or any(_place(u, home) >= at for u in buffer_users(alloc.result))
 
     # The new loop
 
@@ -236,6 +256,15 @@ class TmaPlan(Plan):
             b.insert(BarrierWaitOp(full, self.phase, None, loc=op.loc))
             return True
         return any(op is g.parity or op is g.expect for g in self.groups.values())
+
+
+def _place(op: OpBase, block: Block) -> int:
+    """The index in `block` of the op that is or holds `op`; -1 where it stands outside."""
+    while op.parent is not block:
+        if op.parent is None or op.parent.parent_op is None:
+            return -1
+        op = op.parent.parent_op
+    return block.ops.index(op)
 
 
 def ring_bytes(alloc: LocalAllocOp) -> int:

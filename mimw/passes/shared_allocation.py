@@ -3,7 +3,7 @@
 Buffers (`memory.local_alloc`) live from their allocation to the last op that touches them or a view of them; scratch (`ir.scratch`) lives
 during its op. Things that are alive at different times share bytes. A buffer that is read by an asynchronous product, or written by an
 asynchronous copy, stays alive until a wait that leaves none pending. mbarriers live for the whole kernel, buffers that TMA or another CTA
-reaches too: the end of such copies is not seen here.
+reaches too: the end of such copies is not seen here (but where the op says that it is waited for).
 
 Buffers that share a storage (`storage_overlap` has placed them in it) are one piece, alive while one of them is.
 
@@ -126,9 +126,10 @@ def _collect(fn: Function) -> tuple[list[_Piece], int]:
         elif isinstance(op, (LocalAllocOp, StorageOp)):
             if isinstance(op, LocalAllocOp) and op.storage is not None:
                 continue  # part of another piece
-            users = _users(op.result)
+            users = buffer_users(op.result)
             end = _last_use(op, users, positions, ends, order)
-            if any(user.name in _REACHED_BY_OTHERS for user in users):
+            waited = isinstance(op, LocalAllocOp) and op.waited
+            if not waited and any(user.name in _REACHED_BY_OTHERS for user in users):
                 at, end = 0, len(order)
             elif any(tasks.of(user.parent) != task for user in users):
                 end = len(order)
@@ -153,7 +154,7 @@ def _limit_conversions(pieces: list[_Piece], most: int) -> bool:
     return bool(large)
 
 
-def _users(buffer: Value) -> list[OpBase]:
+def buffer_users(buffer: Value) -> list[OpBase]:
     """All ops that may touch a buffer, through views and loops too."""
     found: dict[OpBase, None] = {}
     seen = {buffer}

@@ -111,3 +111,26 @@ def test_fewer_slots_where_memory_is_short(bk: int, said: str) -> None:
     ]
     compiled = compile_for(large, [*args, 256], {"M": 128, "N": 128, "BK": bk}, "sm_90a", num_warps=8, num_stages=4)
     assert any(r["text"].startswith(said) for r in compiled.metadata.extra["remarks"])
+
+
+def test_what_is_waited_for_gives_its_bytes_back() -> None:
+    """The block that is stored after the loop lies where the rings were; two loops in turn use one room."""
+    a, c = np.zeros((128, 256), np.float16), np.zeros((128, 128), np.float16)
+    args = [TensorDescriptor(x, x.shape, [x.shape[1], 1], [128, n]) for x, n in ((a, 64), (a, 64), (c, 128))]
+    compiled = compile_for(large, [*args, 256], {"M": 128, "N": 128, "BK": 64}, "sm_90a", num_warps=8, num_stages=3)
+    rings = 3 * 2 * 128 * 64 * 2
+    assert rings <= compiled.metadata.shared_bytes < rings + 1024
+    args, constants, want = case(2, 3, num_stages=4)
+    got = both(turns, (1,), args, schedules=1, **{k: v for k, v in constants.items() if k not in ("BIAS", "EARLY")})
+    np.testing.assert_array_equal(got[2], 2 * want)
+
+
+@mimw.kernel
+def turns(a, b, c, K, times, M: ml.constexpr, N: ml.constexpr, BK: ml.constexpr):
+    for t in range(times):
+        acc = ml.zeros((M, N), ml.float32)
+        for k in range(0, K, BK):
+            acc = ml.dot(a.load([0, k]), b.load([0, k]).T, acc)
+        for k in range(0, K, BK):
+            acc = ml.dot(a.load([0, k]), b.load([0, k]).T, acc)
+        c.store([t * M, 0], acc)

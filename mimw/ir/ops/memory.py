@@ -129,7 +129,8 @@ class LocalAllocOp(Op):
 
     With a `storage` (a `memory.storage`, or another buffer, which it then lies upon) it shares the bytes of that, as `member` of it (a
     buffer that others lie upon is number 0). `slot` is then the bytes of one of its slots, whose distance is part of its layout, `total`
-    those of the whole storage, when others lie upon it (0: not yet). `pinned`: the user chose the layout.
+    those of the whole storage, when others lie upon it (0: not yet). `pinned`: the user chose the layout. `waited`: whoever copies into it
+    or out of it by TMA waits for that right there, so that after its last use no copy is under way.
     """
 
     src: Value | None = optional()
@@ -139,6 +140,7 @@ class LocalAllocOp(Op):
     slot: int = attr_default(default=0)
     total: int = attr_default(default=0)
     pinned: bool = attr_default(default=False)
+    waited: bool = attr_default(default=False)
     storage: Value | None = optional(default=None)
     result: Value = result()
 
