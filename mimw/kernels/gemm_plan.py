@@ -7,19 +7,24 @@ together: `matmul` checks them. Must not know how a configuration is chosen beyo
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from mimw.diagnostics import CompilationError
+from mimw.diagnostics import CompilationError, LaunchError
 from mimw.jit import cdiv
-from mimw.kernels import gemm
+from mimw.kernels import gemm, gemm_tiled
 from mimw.kernels.gemm_choice import choose
+from mimw.kernels.gemm_choice_tiled import choose_tiled
 from mimw.kernels.gemm_config import GemmConfig
 from mimw.kernels.gemm_workspace import Workspace
-from mimw.runtime import driver_api
 from mimw.runtime.arrays import ITEM_SIZE, ArrayInfo, describe
+from mimw.runtime.drivers import device_driver
 from mimw.runtime.launch import CompiledKernel, PreparedLaunch
+from mimw.runtime.launch_errors import caller_loc
 from mimw.runtime.tensor_descriptor import ALIGNMENT, TensorDescriptor
+from mimw.target import Target, get_target
 
+_FARTHEST = 2**22  # elements between lines: 256 lines are less than 2^31 apart
 _SIMULATED_SMS = 2  # a simulated grid is small, so that persistent loops run more than one round
 
 
@@ -52,25 +57,61 @@ class Epilogue:
 
 
 def plan_for(a: ArrayInfo, b: ArrayInfo, c: ArrayInfo, config: GemmConfig | None, precise: bool) -> Plan:
-    """The plan for these operands, by `config` where it is given. Without TMA it is a `PlainPlan`."""
-    K = a.shape[1]
+    """The plan for these operands, by `config` where it is given. Where no configuration fits it is a `PlainPlan`."""
+    if a.shape[1] == 0:
+        return PlainPlan(a, b, c)
+    target, units = _machine(a)
+    tiled = target.has("mfma") if config is None else config.kernel == "tiled"
+    return (_tiled_plan if tiled else _tma_plan)(a, b, c, config, precise, target, units)
+
+
+def _machine(a: ArrayInfo) -> tuple[Target, int]:
+    """What the operands' device is, and how many multiprocessors or compute units it has; for host arrays what is simulated."""
+    if a.kind != "cuda":
+        return get_target("sm_90a"), _SIMULATED_SMS
+    driver = device_driver()
+    name = driver.target_name(a.device)
+    if name is None:
+        text = f"matmul cannot run on cuda:{a.device}: mimw has no target for this device"
+        raise LaunchError("launch-target", text, caller_loc())
+    return get_target(name), driver.device_attribute(a.device, "MULTIPROCESSOR_COUNT")
+
+
+def _tma_plan(
+    a: ArrayInfo, b: ArrayInfo, c: ArrayInfo, config: GemmConfig | None, precise: bool, target: Target, sms: int
+) -> Plan:  # fmt: skip
+    """One of the warp-specialised kernels, chosen where the target has their instructions."""
     a_by_columns, b_by_columns = _operand_majors(a, b)
-    if K > 0 and a_by_columns is not None and b_by_columns is not None:
-        sms = _SIMULATED_SMS if a.kind != "cuda" else driver_api.device_attribute(a.device, "MULTIPROCESSOR_COUNT")
-        chosen = config or choose(
-            a.shape[0], b.shape[1], K, ITEM_SIZE[a.dtype], sms, precise, a_by_columns, b_by_columns
-        )
-        if chosen.kernel == "split":
-            return SplitPlan(a, b, c, chosen, a_by_columns, b_by_columns)
-        if _majors(c):
-            return TilePlan(a, b, c, chosen, a_by_columns, b_by_columns, _majors(c)[0], sms)
+    if a_by_columns is None or b_by_columns is None or (config is None and not target.has("wgmma")):
+        return PlainPlan(a, b, c)
+    chosen = config or choose(
+        a.shape[0], b.shape[1], a.shape[1], ITEM_SIZE[a.dtype], sms, precise, a_by_columns, b_by_columns
+    )
+    if chosen.kernel == "split":
+        return SplitPlan(a, b, c, chosen, a_by_columns, b_by_columns)
+    if _majors(c):
+        return TilePlan(a, b, c, chosen, a_by_columns, b_by_columns, _majors(c)[0], sms)
     return PlainPlan(a, b, c)
 
 
+def _tiled_plan(
+    a: ArrayInfo, b: ArrayInfo, c: ArrayInfo, config: GemmConfig | None, precise: bool, target: Target, units: int
+) -> Plan:  # fmt: skip
+    """The kernel for v_mfma, which takes operands that are dense along one dimension and not too far apart along the other."""
+    a_by_columns, b_by_columns = _dense_along(a), _dense_along(b)
+    if a_by_columns is None or b_by_columns is None:
+        return PlainPlan(a, b, c)
+    chosen = config or choose_tiled(a.shape[0], b.shape[1], a.shape[1], ITEM_SIZE[a.dtype], target, units)
+    return TiledPlan(a, b, c, chosen, a_by_columns, b_by_columns)
+
+
 class Plan:
-    """Launches a kernel for operands of one kind. `K`, `M`, `N` are the extents, `strides` those of a, b, c."""
+    """Launches a kernel for operands of one kind. `K`, `M`, `N` are the extents, `strides` those of a, b, c; `takes_precise`: whether the kernel
+    knows two ways to sum 8-bit floats."""
 
     __slots__ = ("K", "M", "N", "_prepared", "fn", "grid", "options", "strides")
+
+    takes_precise = True
 
     fn: Any
     grid: tuple[int, ...]
@@ -107,10 +148,11 @@ class Plan:
         prepared = self._prepared.get(end.special)
         if prepared is not None:
             # Arguments that are None, and integers that are 1, are constants of the code.
-            kept = [x for x in (*integers, *ends.values()) if x is not None and not (type(x) is int and x == 1)]
-            prepared(*arrays, *kept, stream=end.stream)
+            given = (*arrays, *integers, *ends.values())
+            kept = [x for x in given if x is not None and not (type(x) is int and x == 1)]
+            prepared(*kept, stream=end.stream)
             return
-        options = dict(self.options) if self.fn is gemm.gemm_plain else {**self.options, "PRECISE": end.precise}
+        options = {**self.options, "PRECISE": end.precise} if self.takes_precise else dict(self.options)
         kernel = self._launch(end, [*arrays, *integers], {**ends, **options})
         if isinstance(kernel, CompiledKernel):  # not in the simulator
             self._prepared[end.special] = kernel[self.grid]
@@ -232,10 +274,48 @@ class SplitPlan(TmaPlan):
         return [*self.descriptors(a, b), c, parts, counters], [self.M, self.N, self.K, *self.strides[4:]]
 
 
+class TiledPlan(Plan):
+    """Launches the kernel that all warps of a CTA share; keeps its workspace where CTAs share tiles."""
+
+    __slots__ = ("device", "lines", "space")
+
+    takes_precise = False  # v_mfma sums 8-bit floats in f32
+
+    def __init__(
+        self, a: ArrayInfo, b: ArrayInfo, c: ArrayInfo, config: GemmConfig, a_by_columns: bool, b_by_columns: bool
+    ) -> None:  # fmt: skip
+        super().__init__(a, b, c)
+        self.fn = gemm_tiled.gemm_tiled
+        self.lines = (self.strides[1 if a_by_columns else 0], self.strides[3 if b_by_columns else 2])
+        tiles = cdiv(self.M, config.BM) * cdiv(self.N, config.BN)
+        self.grid = (tiles * config.SPLITS,)
+        self.device = a.device
+        c_by_columns = self.strides[4] == 1 and self.strides[5] != 1
+        self.space = Workspace(tiles * config.SPLITS * config.BM * config.BN, tiles) if config.SPLITS > 1 else None
+        self.options = {
+            "BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP_M": config.GROUP_M, "ROWS": config.ROWS,
+            "SPLITS": config.SPLITS, "XCDS": config.XCDS, "A_BY_COLUMNS": a_by_columns, "B_BY_COLUMNS": b_by_columns,
+            "WHOLE_M": self.M % config.BM == 0, "WHOLE_N": self.N % config.BN == 0, "WHOLE_K": self.K % config.BK == 0,
+            "STEP": self._step(a_by_columns, c_by_columns), "C_BY_COLUMNS": c_by_columns, "num_warps": config.WARPS, "num_stages": config.STAGES,
+        }  # fmt: skip
+
+    def _step(self, a_by_columns: bool, c_by_columns: bool) -> int:
+        """What divides the extents and strides that decide how wide an access can be: at most 8, 16 bytes of a 16-bit type."""
+        beside, outer = self.strides[4:] if c_by_columns else self.strides[:3:-1]
+        rows = self.M if a_by_columns or c_by_columns else 0
+        return math.gcd(8, rows, self.N, self.K, *self.lines, outer if beside == 1 else 1)
+
+    def operands(self, a: Any, b: Any, c: Any, stream: Any) -> tuple[list[Any], list[int]]:
+        parts, counters = (None, None) if self.space is None else self.space.take(self.device, stream)
+        return [a, b, c, parts, counters], [self.M, self.N, self.K, *self.lines, *self.strides[4:]]
+
+
 class PlainPlan(Plan):
     """Launches the kernel that takes any strides."""
 
     __slots__ = ()
+
+    takes_precise = False
 
     def __init__(self, a: ArrayInfo, b: ArrayInfo, c: ArrayInfo) -> None:
         super().__init__(a, b, c)
@@ -255,6 +335,18 @@ def _operand_majors(a: ArrayInfo, b: ArrayInfo) -> tuple[bool | None, bool | Non
         return ways[0][0] if ways[0] else None, ways[1][0] if ways[1] else None
     # wgmma takes 8-bit operands along K only.
     return False if False in ways[0] else None, True if True in ways[1] else None
+
+
+def _dense_along(x: ArrayInfo) -> bool | None:
+    """Whether a matrix is dense along its columns (True) or rows (False), its lines near enough that 32 bits count the elements of a block; None
+    for one that is neither."""
+    for by_columns in (False, True):
+        outer, inner = (1, 0) if by_columns else (0, 1)
+        if (x.strides[inner] == 1 or x.shape[inner] == 1) and (
+            abs(x.strides[outer]) < _FARTHEST or x.shape[outer] == 1
+        ):
+            return by_columns
+    return None
 
 
 def _majors(x: ArrayInfo) -> tuple[bool, ...]:

@@ -62,7 +62,8 @@ def _plan(a: ArrayInfo, b: ArrayInfo, out: ArrayInfo, config: GemmConfig | None,
     if plan is None:
         plan = plan_for(a, b, out, config, precise)
         if config is not None and a.shape[1] > 0 and isinstance(plan, PlainPlan):
-            _refuse(f"cannot run {config!r}: TMA cannot copy these operands", "leave config out")
+            why = "neither dimension is dense" if config.kernel == "tiled" else "TMA cannot copy these operands"
+            _refuse(f"cannot run {config!r}: {why}", "leave config out")
         if len(_PLANS) >= _PLANS_KEPT:
             _PLANS.clear()
         _PLANS[key] = plan
