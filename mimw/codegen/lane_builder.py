@@ -23,7 +23,7 @@ from mimw.codegen.lane import (
 )
 from mimw.codegen.machine import Block, Imm, Reg
 from mimw.diagnostics import UNKNOWN, Loc
-from mimw.ir.types import I1, U64, DType, Element
+from mimw.ir.types import I1, I32, U64, DType, Element
 from mimw.target import Target
 
 _Key = tuple[object, ...]
@@ -373,6 +373,22 @@ class LaneBuilder(ABC):
     @abstractmethod
     def shuffle_from(self, lane: Lane, source: Lane) -> Lane:
         """The value that lane `source` (i32) of the warp holds."""
+
+    steps_in_registers = False
+    """Whether `shuffle_step` costs less than `shuffle_xor` of 16 and 32 lanes."""
+
+    def partners(self, lane: Lane, mask: int, same: int) -> tuple[Lane, Lane]:
+        """The values of this lane and of the one with index ``own ^ mask``, either first: for operations that commute. Lanes whose
+        indices differ in bits of `same` hold equal values."""
+        del same
+        return lane, self.shuffle_xor(lane, mask)
+
+    def shuffle_step(self, lane: Lane, clear: int, set_bits: int, guard: tuple[int, int], lane_index: Lane) -> Lane:
+        """The value that lane ``own & ~clear | set_bits`` of the warp holds, in lanes where ``own & guard[0] == guard[1]``; others get
+        anything. `lane_index` is the own index, i32."""
+        del guard
+        source = self.bit_and(lane_index, (self.target.warp_size - 1) & ~clear)
+        return self.shuffle_from(lane, self.op("or", I32, source, self.const(I32, set_bits)))
 
     @abstractmethod
     def load(

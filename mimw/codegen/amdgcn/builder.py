@@ -33,6 +33,7 @@ class AmdgcnBuilder(Core):
     """
 
     branches_diverge = False
+    steps_in_registers = True
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
@@ -271,6 +272,13 @@ class AmdgcnBuilder(Core):
 
     def shuffle_from(self, lane: Lane, source: Lane) -> Lane:
         return builder_shuffle.shuffle_from(self, lane, source)
+
+    def partners(self, lane: Lane, mask: int, same: int) -> tuple[Lane, Lane]:
+        return builder_shuffle.partners(self, lane, mask, same)
+
+    def shuffle_step(self, lane: Lane, clear: int, set_bits: int, guard: tuple[int, int], lane_index: Lane) -> Lane:
+        found = builder_shuffle.shuffle_step(self, lane, clear, set_bits, guard)
+        return found if found is not None else super().shuffle_step(lane, clear, set_bits, guard, lane_index)
 
     def load(
         self,

@@ -5,6 +5,7 @@ Owns the order and nothing else. The function that comes in is not changed.
 
 from __future__ import annotations
 
+from mimw.codegen.amdgcn.combine import combine
 from mimw.codegen.amdgcn.exec_masks import gather, set_exec_masks
 from mimw.codegen.amdgcn.flatten import flatten
 from mimw.codegen.amdgcn.invariants import hoist
@@ -45,6 +46,7 @@ def finish(fn: Function, target: Target, *, waves: int, occupancy: int = 1, limi
     """
     limits = limits if limits is not None else budget(waves, occupancy)
     ready = prepare(fn)
+    combine(ready)
     pair_floats(ready)
     schedule(ready, limits.v + limits.a)
     hoist(ready, {"s": limits.s, "v": limits.v})

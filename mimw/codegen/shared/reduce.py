@@ -136,8 +136,7 @@ def lower_reduce(ctx: Lowering, op: Any) -> None:
     acc: list[Partial] = []
     for group in plan.groups:
         acc.append(tree(combine, [parts[r] for r in group]))
-    for step in plan.lane_steps:
-        acc = _lane_step(ctx, combine, step, acc)
+    acc = _across_lanes(ctx, op, combine, plan, acc)
     if plan.warp_steps:
         acc = _across_warps(ctx, op, combine, plan, layout, acc)
     ctx.b.hint = hint
@@ -156,6 +155,33 @@ def tree(combine: Combiner, parts: list[Partial]) -> Partial:
         joined = [combine(parts[i], parts[i + 1]) for i in range(0, len(parts) - 1, 2)]
         parts = joined + parts[len(joined) * 2 :]
     return parts[0]
+
+
+def _across_lanes(ctx: Lowering, op: Any, combine: Combiner, plan: ReducePlan, acc: list[Partial]) -> list[Partial]:
+    """The butterflies. Where the combine function commutes, targets may fetch an equal value from another lane; and where all lanes
+    combine, the upper half of their steps may go one way only, to the last lane, which tells the others."""
+    b = ctx.b
+    steps = plan.lane_steps
+    plain = all(p.valid is None for p in acc) and all(step.partner is None for step in steps)
+    if not plain or neutral(op) is None:
+        for step in steps:
+            acc = _lane_step(ctx, combine, step, acc)
+        return acc
+    warp_size = ctx.target.warp_size
+    one_way = b.steps_in_registers and plan.lane_masks == tuple(1 << i for i in range(warp_size.bit_length() - 1))
+    same = 0
+    for mask in plan.lane_masks:
+        if one_way and mask >= 16:
+            lane = b.bit_and(b.thread_id(), warp_size - 1)
+            pairs = [(b.shuffle_step(p.lanes[0], mask, mask - 1, (mask, mask), lane), p.lanes[0]) for p in acc]
+        else:
+            pairs = [b.partners(p.lanes[0], mask, same) for p in acc]
+        acc = [Partial(combine.lanes([x], [y])) for x, y in pairs]
+        same |= mask
+    if one_way:
+        last = b.const(I32, warp_size - 1)
+        acc = [Partial([b.shuffle_from(p.lanes[0], last)]) for p in acc]
+    return acc
 
 
 def _lane_step(ctx: Lowering, combine: Combiner, step: Exchange, acc: list[Partial]) -> list[Partial]:
@@ -349,14 +375,16 @@ def _reversed(step: ScanStep) -> bool:
 def _from_lanes(ctx: Lowering, layout: Layout, step: ScanStep, values: list[Partial]) -> dict[int, Partial]:
     b = ctx.b
     lane = b.bit_and(b.thread_id(), layout.num_lanes - 1)
-    source = b.bit_and(lane, layout.num_lanes - 1 & ~step.lane_clear)
-    source = b.op("or", I32, source, b.const(I32, step.lane_set))
+    guard = (step.lane_guard, 0 if _reversed(step) else step.lane_guard)
+
+    def fetch(x: Lane) -> Lane:
+        return b.shuffle_step(x, step.lane_clear, step.lane_set, guard, lane)
+
     out: dict[int, Partial] = {}
     for _, j in step.pairs:
         if j not in out:
             part = values[j]
-            valid = None if part.valid is None else b.shuffle_from(part.valid, source)
-            out[j] = Partial([b.shuffle_from(x, source) for x in part.lanes], valid)
+            out[j] = Partial([fetch(x) for x in part.lanes], None if part.valid is None else fetch(part.valid))
     return out
 
 
