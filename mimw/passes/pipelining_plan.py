@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from mimw.ir.builder import Builder
 from mimw.ir.core import Block, OpBase, Region, Value
-from mimw.ir.lane_runs import offsets_of
 from mimw.ir.ops.arith import ConstantOp
 from mimw.ir.ops.async_copy import AsyncLoadOp, CommitGroupOp, WaitGroupOp
 from mimw.ir.ops.barrier import CtaSyncOp, FenceAsyncSharedOp
@@ -17,9 +16,8 @@ from mimw.ir.ops.mma import AsInflightOp, AsyncDotOp, AsyncDotWaitOp
 from mimw.ir.ops.tensor import SplatOp
 from mimw.ir.rewriter import clone
 from mimw.ir.types import I1, I32, MemDescType, TensorType, Type, element_of
-from mimw.passes.facts import Facts, vector_width
+from mimw.passes.facts import Facts
 from mimw.passes.fusion import is_zero
-from mimw.target import Target
 
 
 class Plan:
@@ -59,21 +57,11 @@ class Plan:
             self.in_flight, self.distance = False, self.stages - 1
         return ""
 
-    def choose_slots(self, target: Target) -> None:
-        """One slot where two would leave no room for a second CTA beside this one in shared memory: what is loaded ahead then waits in registers
-        until all have read the slot. Copies that go straight into a slot need none: for them two slots are worth all of it."""
-        ctas = 1 if all(self._goes_straight(op, alloc, target) for op, alloc in self.copies) else 2
-        if ctas * self.stages * sum(buffer_bytes(alloc) for _, alloc in self.copies) > target.max_shared_bytes:
+    def choose_slots(self, most: int) -> None:
+        """One slot where two would leave no room for a second CTA beside this one in `most` bytes of shared memory: what is loaded ahead
+        then waits in registers until all have read the slot."""
+        if 2 * self.stages * sum(buffer_bytes(alloc) for _, alloc in self.copies) > most:
             self.stages = 1
-
-    def _goes_straight(self, op: OpBase, alloc: LocalAllocOp, target: Target) -> bool:
-        """Whether lanes copy a tile straight into its buffer, 16 bytes each."""
-        t, layout = alloc.type, alloc.src.type.layout if alloc.src is not None else None  # type: ignore[union-attr]
-        if not isinstance(op, LoadOp) or target.lane_copies[:1] != (16,) or t.layout is None or layout is None:
-            return False
-        size = t.dtype.itemsize
-        wide = vector_width(self.facts, op.ptr, op.mask, layout, 8 * size) * size >= 16
-        return wide and offsets_of(layout, t.layout, size, 16) is not None
 
     def _find(self) -> None:
         """Collect the loads that can be copied ahead; why not, of the others."""
