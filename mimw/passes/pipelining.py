@@ -52,7 +52,7 @@ def run(module: Module, target: Target) -> None:
         plan = TmaPlan(loop, stages, facts, target.max_shared_bytes) if by_tma else Plan(loop, stages, facts)
         why = plan.obstacle()
         if not why and not target.has("cp_async"):
-            plan.choose_slots(target)
+            plan.choose_slots(target.max_shared_bytes)
             plan.peels = True
         if why:
             module.remark("pipeline", loop.loc, f"not pipelined: {why}")
