@@ -12,6 +12,7 @@ import mimw.language as ml
 from mimw.diagnostics import UNKNOWN
 from mimw.runtime import hang
 from tests.amdgcn_kit import Told, run_compiled
+from tests.codegen.amdgcn.test_mimw_examples import SMALL, load, product
 from tests.gpu.hang_kernels import CASES, Case, endless
 
 ENDLESS = Case(endless, 2, "default", "full", 0, 4)
@@ -117,6 +118,17 @@ def test_named_barriers_whose_number_is_known_at_run_time() -> None:
         ("other", "named", "named barrier 12", 256)
     }
     assert not run_compiled(k, (1,), [np.zeros(128, np.int32), flag(1)], 2).hang_records
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_an_example_does_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six tiles for two programs, with waits that give up and a clock that goes on."""
+    monkeypatch.setenv("MIMW_HANG_TIMEOUT", "1s")
+    module = load("06_pingpong_matmul.py")
+    types = ["tensor_desc<64x32xf16>", "tensor_desc<32x64xf16>", "tensor_desc<64x64xf16>", *["i32"] * 3]
+    kernel = module.matmul_kernel.compile(types, SMALL, target="gfx942")
+    assert len(kernel.metadata.extra["hang"]["sites"]) > 2
+    product(kernel, lambda a, b, c: module.plan(a, b, c, 2, **SMALL), (136, 104, 72), seed, ())
 
 
 def test_without_waits_and_without_the_option_nothing_changes() -> None:
