@@ -263,7 +263,7 @@ def kernel_params(module: Module, boxes: bool = True) -> tuple[list[Param], list
         if isinstance(a.type, PointerType):
             params.append(Param(a.name, POINTER, 0, dtype=a.type.pointee.name, divisor=a.divisor))
         elif isinstance(a.type, DType):
-            params.append(Param(a.name, a.type.name, 0, divisor=a.divisor))
+            params.append(Param(a.name, a.type.name, 0, divisor=a.divisor, below=a.below))
         elif isinstance(value.type, TensorDescType):
             params.append(Param(a.name, TENSOR_MAP, 0, dtype=value.type.dtype.name))
             descriptors.append(_descriptor(a.name, value.type, a.loc or function.loc, boxes))

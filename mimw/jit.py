@@ -28,7 +28,7 @@ from mimw.runtime.convention import KernelMetadata
 from mimw.runtime.drivers import device_driver
 from mimw.runtime.launch import CompiledKernel
 from mimw.runtime.launch_errors import caller_loc, check_cluster, check_grid
-from mimw.signature import is_constexpr, is_meta, parse_signature, quick_key, signature_of, specialise
+from mimw.signature import is_constexpr, is_meta, parse_signature, quick_key, signature_of, specialise, with_bounds
 from mimw.target import Target, get_target
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Kernel(KernelFunction):
         """Compile without a device.
 
         `signature` gives each run-time parameter its type: ``"*bf16"`` (pointer; ``"*bf16:16"`` promises 16-byte alignment),
-        ``"i32"``, ``"i32:16"`` (a multiple of 16), ``"f32"``, ...; an array or a descriptor stands for its type; ``"=1"`` or any
+        ``"i32"``, ``"i32:16"`` (a multiple of 16), ``"i32<1024"`` (in [0, 1024)), ``"f32"``, ...; an array or a descriptor stands for its type; ``"=1"`` or any
         other Python value makes it a constant. A dictionary by name, or a sequence in order. `constants` gives the constexprs.
         Unknown names, types and targets raise `LaunchError`.
         """
@@ -201,6 +201,8 @@ class Kernel(KernelFunction):
     def compiled_for(self, values: list[Any], options: Options, target: Target) -> CompiledKernel:
         """The code for these arguments on `target`: from memory, from disk, or compiled now."""
         special = self.specialise(values)
+        if target.vendor == "amd":
+            special = with_bounds(special, values)
         key = (special, options.key(), target.name, self.version())
         found = self._compiled.get(key)
         if found is not None:

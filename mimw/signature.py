@@ -4,7 +4,8 @@ Owns what of an argument becomes part of the code, and the spelling of types in 
 kernel only by its parameters.
 
 Specialisation: a pointer is known by its dtype and whether its address is a multiple of 16 bytes; an integer by its width (i32, i64 beyond 2^31, u64
-beyond 2^63), by whether it is a multiple of 16, and by being 1 (then it is a constant); bool is i1, float is f32, None and constexprs are
+beyond 2^63), by whether it is a multiple of 16, by being 1 (then it is a constant), and on AMD's machines by being in [0, 2^20), as offsets
+that small strides give fit into 32 bits; bool is i1, float is f32, None and constexprs are
 constants; a tensor descriptor is known by its dtype and block shape.
 """
 
@@ -24,6 +25,8 @@ from mimw.runtime.tensor_descriptor import TensorDescriptor
 _class_of: Callable[[Any], Any] = type
 POINTER_DIVISOR = 16
 INTEGER_DIVISOR = 16
+SHORT = 1 << 20
+"""Below this an integer is small: 2047 rows with so many bytes between them stay below 2 GiB."""
 
 
 class Parameters(Protocol):
@@ -50,13 +53,21 @@ def specialise(kernel: Parameters, values: list[Any]) -> tuple[Any, ...]:
     """What of the values becomes part of the code, as a hashable key: one entry a parameter.
 
     An entry is ("c", type, value) of a constant, ("c", "kernel", kernel, version) of a kernel,
-    ("p", dtype, aligned), ("s", dtype, divisible), or ("d", dtype, block shape).
+    ("p", dtype, aligned), ("s", dtype, divisible) (with a bound as fourth after `with_bounds`), or ("d", dtype, block shape).
     """
     key: list[Any] = []
     constexprs = kernel.constexpr_flags
     for i, v in enumerate(values):
         key.append(_constant_key(kernel, i, v) if constexprs[i] else _value_key(kernel, i, v))
     return tuple(key)
+
+
+def with_bounds(key: tuple[Any, ...], values: list[Any]) -> tuple[Any, ...]:
+    """A key of `specialise` that also says which i32 are in [0, `SHORT`): for machines whose addresses profit."""
+    return tuple(
+        (*k, SHORT) if k[:2] == ("s", "i32") and isinstance(v, int) and 0 <= v < SHORT else k
+        for k, v in zip(key, values, strict=True)
+    )
 
 
 def quick_key(kernel: Parameters, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
@@ -84,7 +95,7 @@ def _quick_part(v: Any, constant: bool) -> tuple[Any, ...] | None:
         return ("c", _class_of(v), v)
     kind = _class_of(v)
     if kind is int:
-        return _integer_key(v)
+        return (*_integer_key(v), 0 <= v < SHORT)
     if kind is float or kind is bool:
         return ("s", kind)
     if kind is TensorDescriptor:
@@ -106,7 +117,7 @@ def signature_of(names: tuple[str, ...], key: tuple[Any, ...], values: list[Any]
         elif k[0] == "d":
             specs[name] = Arg(TensorDescType(k[2], DTYPES[k[1]]))
         else:
-            specs[name] = Arg(DTYPES[k[1]], INTEGER_DIVISOR if k[2] else 1)
+            specs[name] = Arg(DTYPES[k[1]], INTEGER_DIVISOR if k[2] else 1, *k[3:])
     return specs
 
 

@@ -84,6 +84,8 @@ def checked_value(kernel: str, param: Param, info: ArrayInfo | ScalarInfo) -> in
         _refuse(kernel, param, f"{value}, which does not fit", "launch-dtype")
     if value % param.divisor:
         _refuse(kernel, param, f"{value}, but was compiled for multiples of {param.divisor}", "launch-alignment")
+    if param.below and not 0 <= value < param.below:
+        _refuse(kernel, param, f"{value}, but was compiled for 0 to {param.below - 1}", "launch-range")
     return bool(value) if param.kind == "i1" else int(value)
 
 

@@ -18,7 +18,8 @@ machine. Must not know IR, a driver, or torch. The convention, shared by the lau
 * The grid counts CTAs, also when there are clusters. The code states the size of its cluster itself when
   `LaunchAttributes.stated` says so.
 * `Param.dtype` names the elements behind a pointer (empty: any). `Param.divisor` is what the compiler was promised: the
-  address in bytes, or the integer, is a multiple of it. The launcher checks both.
+  address in bytes, or the integer, is a multiple of it; `Param.below`, where it is not 0: the integer is in [0, below).
+  The launcher checks all of them.
 """
 
 from __future__ import annotations
@@ -56,10 +57,18 @@ KINDS: dict[str, tuple[int, str]] = {
 class Param:
     """One parameter of a compiled kernel; the module's docstring says what the fields mean."""
 
-    __slots__ = ("divisor", "dtype", "hidden", "kind", "name", "offset", "size")
+    __slots__ = ("below", "divisor", "dtype", "hidden", "kind", "name", "offset", "size")
 
     def __init__(
-        self, name: str, kind: str, offset: int, *, dtype: str = "", divisor: int = 1, hidden: bool = False
+        self,
+        name: str,
+        kind: str,
+        offset: int,
+        *,
+        dtype: str = "",
+        divisor: int = 1,
+        below: int = 0,
+        hidden: bool = False,
     ) -> None:
         if kind not in KINDS:
             raise ValueError(f"parameter {name!r} has the unknown kind {kind!r}; kinds: {', '.join(KINDS)}")
@@ -69,6 +78,7 @@ class Param:
         self.size = KINDS[kind][0]
         self.dtype = dtype
         self.divisor = divisor
+        self.below = below
         self.hidden = hidden
 
     @property
@@ -84,6 +94,7 @@ class Param:
             "offset": self.offset,
             "dtype": self.dtype,
             "divisor": self.divisor,
+            "below": self.below,
             "hidden": self.hidden,
         }
 
@@ -96,6 +107,7 @@ class Param:
             data["offset"],
             dtype=data["dtype"],
             divisor=data["divisor"],
+            below=data.get("below", 0),
             hidden=data["hidden"],
         )
 

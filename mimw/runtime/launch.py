@@ -260,6 +260,7 @@ class _Launcher:
     """The quick way for one device: arguments that are torch tensors there, and Python scalars."""
 
     __slots__ = (
+        "_bounds",
         "_cluster",
         "_device",
         "_function",
@@ -287,6 +288,7 @@ class _Launcher:
         scalars = [(i, p) for i, p in params if p.kind not in (POINTER, TENSOR_MAP)]
         self._scalars = [(i, _quick_type(p.kind)) for i, p in scalars]
         self._multiples = [(i, p.divisor) for i, p in scalars if p.divisor > 1]
+        self._bounds = [(i, p.below) for i, p in scalars if p.below]
         self._pack = kernel._packer.pack_into
         self._local = _Local()
         self._stream = kernel._driver.raw_stream_getter()
@@ -323,6 +325,9 @@ class _Launcher:
                     return self._kernel._launch_elsewhere(grid, args, stream, device)
             for i, divisor in self._multiples:
                 if args[i] % divisor:
+                    return self._kernel._launch_elsewhere(grid, args, stream, device)
+            for i, below in self._bounds:
+                if not 0 <= args[i] < below:
                     return self._kernel._launch_elsewhere(grid, args, stream, device)
             self._pack(slot.buffer, 0, *values)
         except (AttributeError, IndexError, TypeError, OverflowError, RuntimeError, struct.error, DriverError):

@@ -55,6 +55,7 @@ OTHER_CODES: dict[str, str] = {
     "launch-host-array": "A host array is given to code compiled for a GPU.",
     "launch-no-grid": "A kernel is called without a grid.",
     "launch-option": "A launch option is unknown or out of range.",
+    "launch-range": "An integer is not in the range that the code was compiled for.",
     "launch-shared-memory": "A CTA needs more shared memory than the device has.",
     "launch-signature": "The signature given to `compile` does not fit the parameters.",
     "launch-size": "More threads a CTA than the target has.",
