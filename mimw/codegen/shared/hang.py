@@ -65,7 +65,7 @@ class HangBuild:
 def wanted(function: Function) -> int:
     """Nanoseconds after which waits of the kernel give up; 0 where they do not, or there are none."""
     timeout = int(function.options.get("hang_timeout") or 0)
-    return timeout if any(op.name in WAITS for op in function.walk()) else 0
+    return timeout if timeout and any(op.name in WAITS for op in function.walk()) else 0
 
 
 def named_barriers(function: Function) -> list[tuple[int, int]]:

@@ -11,6 +11,7 @@ import mimw
 import mimw.language as ml
 from mimw.diagnostics import UNKNOWN
 from mimw.runtime import hang
+from mimw.sim.amdgcn import scheduler
 from tests.amdgcn_kit import Told, run_compiled
 from tests.codegen.amdgcn.test_mimw_examples import SMALL, load, product
 from tests.gpu.hang_kernels import CASES, Case, endless
@@ -95,6 +96,14 @@ def test_more_records_than_there_is_room_for_are_counted() -> None:
     few = text.replace(hex(hang.MAX_RECORDS), "7")
     told = run_compiled(kernel, (3,), [*case.arrays(), flag(0)], text=few)
     assert len(told.hang_records) == 7 and told.hang_total == 12
+
+
+@pytest.mark.parametrize(("timeout", "least", "pause"), [("3600s", 3600.0, 10**11), ("1us", 1e-6, 10)])
+def test_long_and_short_times(timeout: str, least: float, pause: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "_PAUSE", pause)
+    case = CASES["never_arrived"]
+    told = run_compiled(compiled(case, timeout), (1,), [*case.arrays(), flag(0)])
+    assert told.hang_total == 4 and all(least <= r.seconds <= 1.5 * least + 1e-4 for r in told.hang_records)
 
 
 def test_named_barriers_whose_number_is_known_at_run_time() -> None:

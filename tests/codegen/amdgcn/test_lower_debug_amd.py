@@ -115,6 +115,33 @@ def test_waves_of_other_tasks_end_where_they_wait(seed: int, timeout: Any) -> No
     assert (out == np.minimum(x, 999)).all()
 
 
+@mimw.kernel
+def print_in_tasks(x, out):
+    """Each task prints what it has; the default one while its copies are under way."""
+    start = ml.load(x)
+    with ml.async_tasks():
+        with ml.async_task("default"):
+            total = 0
+            for i in range(3):
+                values = ml.load(x + i * 64 + ml.arange(0, 64))
+                ml.device_print("round", i)
+                total += ml.sum(values)
+            ml.device_print("total", total, hex=True)
+            ml.store(out, total)
+        with ml.async_task(num_warps=2, name="other"):
+            ml.device_print("other", ml.load(x + ml.arange(0, 16)), start)
+
+
+@pytest.mark.parametrize("seed", [0, 4])
+def test_tasks_print(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+    x, out, want = np.arange(5, 197, dtype=np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)
+    print_in_tasks[(2,)](x, want, num_warps=4)
+    expected = sorted(capsys.readouterr().out.splitlines())
+    kernel = print_in_tasks.compile(["*i32:16", "*i32"], target="gfx942", num_warps=4)
+    assert sorted(run_compiled(kernel, (2,), [x, out], seed).printed) == expected and out[0] == want[0]
+    assert len(expected) == 2 * (3 + 1 + 16 + 1)
+
+
 def test_a_build_without_assertions_has_no_trace_of_them() -> None:
     kernel, _, args, constants = assert_case(0)
     plain = kernel.compile(signature(kernel, args), constants, target="gfx942", debug=False)
