@@ -3,14 +3,18 @@
     splat(p) + (splat(u) + x) * splat(s)       becomes       splat(p + u * s) + x * s
 
 The scalar sum is made in 64 bits, the tile keeps 32: where x * s provably lies in [0, 2^31) bytes, an access takes a scalar base and a 32-bit
-offset, and a loop that steps through memory moves the base alone. The new address is the old one modulo 2^64, for every element, masked ones
-too: offsets are taken apart only where their arithmetic provably does not wrap (`facts` says what it takes for granted). What
-cannot be proved stays as it is. Afterwards loops carry the moved pointer instead of the distance.
+offset, and a loop that steps through memory moves the base alone. The new address is the old one modulo 2^64. One assumption, beside those of
+`facts`: where sums and products of i32 make an offset that is used, none of them wraps (the tile simulator reports `wrapped-offset`);
+other types are taken apart only where ranges prove that. The ranges of offsets are proved without that assumption, so that what
+is masked never reaches memory. What cannot be proved stays as it is. Afterwards loops carry the moved pointer instead of the distance.
 
 Runs before layouts are chosen. Targets that add 64-bit addresses for nothing do without it.
 """
 
 from __future__ import annotations
+
+import operator
+from collections.abc import Callable
 
 from mimw.ir.builder import Builder
 from mimw.ir.core import Block, Module, OpBase, Value
@@ -155,9 +159,22 @@ class _Splitter:
         return b.insert(CastOp(value, I32, loc=b.loc)).result
 
     def add(self, op: OpBase) -> _Split | None:
-        """Both sides side by side, where the sum does not wrap."""
+        """Both sides side by side."""
         a, c = (self.offset(v) for v in op.operands)
-        if a is None or c is None or not self._sums(op):
+        return self._sum_of(op, a, c, 1)
+
+    def sub(self, op: OpBase) -> _Split | None:
+        """The right side turned round."""
+        a, c = (self.offset(v) for v in op.operands)
+        if c is None:
+            return None
+        b = Builder(op.parent, op.loc, op)  # type: ignore[arg-type]
+        uniform = None if c.uniform is None else b.elementwise("arith.neg", c.uniform)
+        lane = None if c.lane is None else b.elementwise("arith.neg", c.lane)
+        return self._sum_of(op, a, _Split(uniform, -c.number, lane, -c.hi, -c.lo), -1)
+
+    def _sum_of(self, op: OpBase, a: _Split | None, c: _Split | None, sign: int) -> _Split | None:
+        if a is None or c is None or not self._exact(op, lambda x, y: x + sign * y):
             return None
         b = Builder(op.parent, op.loc, op)  # type: ignore[arg-type]
         lane = _sum(b, a, c)
@@ -165,22 +182,11 @@ class _Splitter:
             return None
         return _Split(_total(b, a.uniform, c.uniform), a.number + c.number, lane.lane, lane.lo, lane.hi)
 
-    def sub(self, op: OpBase) -> _Split | None:
-        """As `add`, where the right side is a number."""
-        a, c = (self.offset(v) for v in op.operands)
-        if a is None or c is None or c.uniform is not None or c.lane is not None:
-            return None
-        x, y = (self.facts.of(v) for v in op.operands)
-        if not _is_wide(op) and not (x.lo is not None and x.hi is not None and y.lo is not None and y.hi is not None
-                                     and _fits(x.lo - y.hi, x.hi - y.lo, _element(op))):  # fmt: skip
-            return None
-        return _Split(a.uniform, a.number - c.number, a.lane, a.lo, a.hi)
-
     def mul(self, op: OpBase) -> _Split | None:
         """A tile times what is the same everywhere."""
         for x, y in (op.operands, op.operands[::-1]):
             a, factor = self.offset(x), self.offset(y)
-            if a is not None and factor is not None and factor.lane is None and self._multiplies(op):
+            if a is not None and factor is not None and factor.lane is None and self._exact(op, operator.mul):
                 return self._times(op, a, factor, y)
         return None
 
@@ -210,28 +216,15 @@ class _Splitter:
             return None
         return self.offset(op.operands[0])
 
-    def _sums(self, op: OpBase) -> bool:
-        """Whether a sum is the sum of the numbers: by the ranges; or one side is not negative, as index arithmetic does not wrap upwards."""
-        if _is_wide(op):
+    def _exact(self, op: OpBase, compute: Callable[[int, int], int]) -> bool:
+        """Whether a tile holds what `compute` makes of the numbers: modulo 2^64; in i32, which no offset that is used leaves; or by the ranges."""
+        if _element(op).bits == 64 or _element(op) is I32:
             return True
         x, y = (self.facts.of(v) for v in op.operands)
         if x.lo is None or x.hi is None or y.lo is None or y.hi is None:
             return False
-        if _fits(x.lo + y.lo, x.hi + y.hi, _element(op)):
-            return True
-        return _element(op) is I32 and (x.lo >= 0 or y.lo >= 0)
-
-    def _multiplies(self, op: OpBase) -> bool:
-        """Whether a product is the product of the numbers: by the ranges; or neither side is negative."""
-        if _is_wide(op):
-            return True
-        x, y = (self.facts.of(v) for v in op.operands)
-        if x.lo is None or x.hi is None or y.lo is None or y.hi is None:
-            return False
-        ends = [p * q for p in (x.lo, x.hi) for q in (y.lo, y.hi)]
-        if _fits(min(ends), max(ends), _element(op)):
-            return True
-        return _element(op) is I32 and x.lo >= 0 and y.lo >= 0
+        ends = [compute(p, q) for p in (x.lo, x.hi) for q in (y.lo, y.hi)]
+        return _fits(min(ends), max(ends), _element(op))
 
 
 _RULES = {
@@ -251,11 +244,6 @@ def _element(op: OpBase) -> DType:
 def _is_integer(t: Type) -> bool:
     e = element_of(t)
     return isinstance(e, DType) and e.kind in ("int", "uint")
-
-
-def _is_wide(op: OpBase) -> bool:
-    """Whether wrapping does no harm, as addresses have as many bits."""
-    return _element(op).bits == 64
 
 
 def _fits(lo: int, hi: int, dtype: DType) -> bool:
