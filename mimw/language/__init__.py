@@ -9,7 +9,7 @@ listed in `not_yet`: using one is an error at the user's line.
 from typing import TYPE_CHECKING, Any
 
 from mimw.language import core as _core
-from mimw.language import warp_spec
+from mimw.language import extra, warp_spec
 from mimw.language.arith import (
     PropagateNan,
     abs,
@@ -288,6 +288,7 @@ __all__ = [
     "exp",
     "exp2",
     "expand_dims",
+    "extra",
     "extract_slice",
     "fdiv",
     "fence",

@@ -118,6 +118,15 @@ def language_reference() -> str:
     ]
     for name in sorted(ml.__all__, key=str.lower):
         out += _language_entry(name, getattr(ml, name))
+    out += [
+        "",
+        "## libdevice",
+        "",
+        f"`from mimw.language.extra import libdevice`. {_one_paragraph(inspect.getdoc(libdevice) or '')}",
+        "",
+    ]
+    for name in sorted(libdevice.__all__):
+        out += _libdevice_entry(name, getattr(libdevice, name))
     out += ["", "## Tile IR", "", "What the functions become; `mimw inspect --stage tile` shows it.", ""]
     for name in sorted(OPS):
         out += _op_entry(OPS[name])
@@ -133,6 +142,14 @@ def _language_entry(name: str, value: Any) -> list[str]:
     if isinstance(value, type) and issubclass(value, Enum):
         return [f"- `ml.{name}`: {text} One of {', '.join(f'`{member.name}`' for member in value)}."]
     return [f"- `ml.{name}{_signature(value)}`: {text}"]
+
+
+def _libdevice_entry(name: str, value: Any) -> list[str]:
+    """A function of its own, or the name of one of the language or of libdevice."""
+    if value.__module__ == libdevice.__name__ and value.__name__ == name:
+        return [f"- `{name}{_signature(value)}`: {_one_paragraph(inspect.getdoc(value) or '')}"]
+    home = "" if value.__module__ == libdevice.__name__ else "ml."
+    return [f"- `{name}`: `{home}{value.__name__}`."]
 
 
 _HANDLES = (ml.tensor, ml.buffered_tensor, ml.mbarrier, ml.tensor_descriptor)
