@@ -300,6 +300,8 @@ def _collect(operand: Operand | None, regs: list[Reg]) -> None:
     kind = type(operand)
     if kind is Reg:
         regs.append(operand)  # type: ignore[arg-type]
+    elif kind is Imm or kind is Symbol:
+        return
     elif isinstance(operand, Vec):
         for item in operand.items:
             if type(item) is Reg:
@@ -319,8 +321,13 @@ def _collect(operand: Operand | None, regs: list[Reg]) -> None:
 
 def written(inst: Inst) -> list[Reg]:
     """The registers that `inst` defines, in order."""
+    count = inst.num_results
+    if count == 1 and inst.redefined is None:
+        operand = inst.operands[0]
+        if type(operand) is Reg:  # nearly all
+            return [operand]
     regs: list[Reg] = []
-    for operand in inst.operands[: inst.num_results]:
+    for operand in inst.operands[:count]:
         _collect(operand, regs)
     for operand in inst.redefined or ():
         _collect(operand, regs)
@@ -331,7 +338,10 @@ def read(inst: Inst, tied: bool = True) -> list[Reg]:
     """The registers that `inst` reads: operands that are no results, the guard, and (if `tied`) tied values."""
     regs: list[Reg] = []
     for operand in inst.operands[inst.num_results :]:
-        _collect(operand, regs)
+        if type(operand) is Reg:
+            regs.append(operand)
+        else:
+            _collect(operand, regs)
     if inst.guard is not None:
         regs.append(inst.guard)
     if tied and inst.tied_in is not None:

@@ -186,7 +186,7 @@ def _upper_half(b: Core, lane: Lane, how: str) -> Lane:
 
 
 def _rounded_bits(b: Core, lane: Lane, how: str) -> Lane:
-    """The bits of an f32 whose upper half is the bf16: NaN stays one."""
+    """The bits of an f32 whose upper half is the bf16: any NaN becomes the one of all ones."""
     bits = Lane(U32, b.vector(lane))
     is_nan = b.compare("nan", lane, lane)  # first: a mask may be read two instructions after it is made
     if how == "rn":
@@ -194,8 +194,7 @@ def _rounded_bits(b: Core, lane: Lane, how: str) -> Lane:
         rounded = b.valu("v_add3_u32", U32, bits, last, Imm(0x7FFF))
     else:
         rounded = bits
-    quiet = b.op("or", U32, bits, b.const(U32, 0x400000))
-    return b.select(is_nan, quiet, rounded)
+    return b.select(is_nan, b.const(U32, 0x7FFF0000), rounded)
 
 
 def convert_pair(b: Core, how: str, lo: Lane, hi: Lane, to: DType) -> tuple[Lane, Lane] | None:

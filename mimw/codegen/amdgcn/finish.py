@@ -6,6 +6,8 @@ Owns the order and nothing else. The function that comes in is not changed.
 from __future__ import annotations
 
 from mimw.codegen.amdgcn.combine import combine
+from mimw.codegen.amdgcn.early_m0 import set_m0_early
+from mimw.codegen.amdgcn.early_masks import early_masks
 from mimw.codegen.amdgcn.exec_masks import gather, set_exec_masks
 from mimw.codegen.amdgcn.flatten import flatten
 from mimw.codegen.amdgcn.invariants import hoist
@@ -50,10 +52,11 @@ def finish(fn: Function, target: Target, *, waves: int, occupancy: int = 1, limi
     pair_floats(ready)
     schedule(ready, limits.v + limits.a)
     hoist(ready, {"s": limits.s, "v": limits.v})
+    early_masks(ready)
     gather(ready)
     found = allocate(ready, limits)
     flat = flatten(found)
-    flat.body = set_exec_masks(flat.body)
+    flat.body = set_m0_early(set_exec_masks(flat.body))
     flat.body = merge_waits(insert_waits(flat.body))
     flat.body = insert_nops(flat.body, target.name == "gfx950")
     return Finished(flat, found.frame.scratch_bytes, found.frame.lane_words)

@@ -72,7 +72,7 @@ class Row:
     it raises until it is done ("vm", "lgkm", ""). `encoding` as in `isa_table`. `literals`: a 32-bit literal may stand in the first source.
     `modifiers`: names that may follow. `reads`, `writes`: memory. `implicit_reads`, `implicit_writes`: of {"scc", "vcc", "exec", "m0"}
     (every vector instruction reads EXEC besides). `partial`: results keep old bits. `removable`: nobody notices when it goes with
-    its results. `passes`: of an MFMA, on gfx942 and on gfx950. `only`: the one target that has it, or "".
+    its results. `open`: any number of operands. `passes`: of an MFMA, on gfx942 and on gfx950. `only`: the one target that has it, or "".
     """
 
     __slots__ = (
@@ -85,6 +85,7 @@ class Row:
         "name",
         "num_results",
         "only",
+        "open",
         "partial",
         "passes",
         "passes950",
@@ -101,6 +102,7 @@ class Row:
         self.name = name
         self.slots = slots
         self.num_results = sum(1 for s in slots if s.result)
+        self.open = any(s.kind == "..." for s in slots)
         self.encoding = flags[0]
         words = set(flags[1:])
         self.unit = _unit(name, self.encoding, words)
@@ -228,7 +230,7 @@ def check(inst: Inst, target: Target, flat: bool = False) -> None:
     if row.partial and not flat and inst.tied_in is None:
         raise InternalError(f"{inst.opcode} keeps bits of its result, which is tied to nothing", inst.loc)
     operands = _without_modifiers(row, inst)
-    if any(s.kind == "..." for s in row.slots):
+    if row.open:
         return
     if len(operands) != len(row.slots) or not all(
         fits(slot, operand) for slot, operand in zip(row.slots, operands, strict=True)
@@ -241,28 +243,28 @@ def check(inst: Inst, target: Target, flat: bool = False) -> None:
 
 
 def _without_modifiers(row: Row, inst: Inst) -> list[Operand]:
-    count = len(inst.operands)
-    texts = {i for i, s in enumerate(row.slots) if s.kind in ("T", "...")}
-    while (
-        count
-        and count - 1 not in texts
-        and is_modifier(inst.operands[count - 1])
-        and "..." not in [s.kind for s in row.slots]
-    ):
-        name = modifier_name(inst.operands[count - 1])  # type: ignore[arg-type]
+    operands = inst.operands
+    count = len(operands)
+    if row.open or not count or type(operands[-1]) is not Symbol:
+        return operands
+    while count > len(row.slots) or (count and row.slots[count - 1].kind != "T"):
+        operand = operands[count - 1]
+        if not isinstance(operand, Symbol) or operand.name == "off":
+            break
+        name = modifier_name(operand)
         if name not in row.modifiers:
             raise InternalError(f"{inst.opcode} takes no modifier {name}", inst.loc)
         count -= 1
-    return inst.operands[:count]
+    return operands[:count]
 
 
 def fits(slot: Slot, operand: Operand) -> bool:
     """Whether an operand may stand in a slot, as far as its own kind goes."""
+    if type(operand) is Reg:
+        return fits_register(slot, operand.cls)
     kind = slot.kind
     if isinstance(operand, Not):
         return kind in "vV" and fits(slot, operand.reg)
-    if isinstance(operand, Reg):
-        return fits_register(slot, operand.cls)
     if isinstance(operand, Imm):
         return kind in "VS#M?"
     if isinstance(operand, LabelRef):
@@ -272,8 +274,17 @@ def fits(slot: Slot, operand: Operand) -> bool:
     return False
 
 
+@cache
+def _fits_class(kind: str, bits: int, agpr: bool, cls: str) -> bool:
+    return _fits(Slot(kind, bits, False, agpr), cls)
+
+
 def fits_register(slot: Slot, cls: str) -> bool:
     """Whether a register of a class may stand in a slot."""
+    return _fits_class(slot.kind, slot.bits, slot.agpr, cls)
+
+
+def _fits(slot: Slot, cls: str) -> bool:
     kind = slot.kind
     if kind == "?" or not cls:  # a special register by its name
         return True
