@@ -239,6 +239,8 @@ def get_attribute(t: Tracer, obj: Any, name: str, node: ast.AST) -> Any:
     try:
         value = getattr(obj, name)
     except AttributeError:
+        if name == "value" and (obj is None or isinstance(obj, (bool, int, float, str, tuple, DType))):
+            return obj  # pyright: ignore[reportUnknownVariableType]  # constexprs are the constants that they stand for
         what = explain(obj)
         if isinstance(obj, ModuleType):
             what = f"the module {obj.__name__}"

@@ -17,6 +17,7 @@ import mimw.language as ml
 from mimw.frontend.error_codes import ERROR_CODES
 from mimw.ir.opdef import OPS, ElementwiseOp, OpSpec
 from mimw.ir.types import DType
+from mimw.language.extra import libdevice
 from mimw.passes.protocol.warn import WARNINGS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

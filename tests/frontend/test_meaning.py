@@ -228,3 +228,17 @@ def test_as_in_python(kernel: Any) -> None:
         assert got.tolist() == want
 
     check()
+
+
+@mimw.kernel
+def values_of_constants(x, N: ml.constexpr, T: ml.constexpr):
+    ml.store(x, N.value + T.value[1] + len(T))
+    if N.value > 2 and ml.float32.value == ml.float32:
+        ml.store(x + 1, 1.0)
+
+
+def test_the_value_of_a_constexpr() -> None:
+    """``N.value`` is what Triton's kernels write for the constant itself."""
+    x = np.zeros(2, np.float32)
+    values_of_constants[(1,)](x, N=3, T=(5, 6))
+    np.testing.assert_array_equal(x, [11, 1])
