@@ -35,10 +35,10 @@ def test_the_loop_is_short(kernel: amd_gemm.Candidate, target: str) -> None:
 
 
 def test_reads_stand_among_products(kernel: amd_gemm.Candidate) -> None:
-    """Between the first product and the last there is more to read than before the first."""
+    """Between the first product and the last there is as much to read as before the first, or more."""
     products = [i for i, item in enumerate(kernel.loop) if item.startswith("v_mfma")]
     reads = [i for i, item in enumerate(kernel.loop) if item.startswith("ds_read")]
-    assert 0 < sum(i < products[0] for i in reads) < sum(products[0] < i < products[-1] for i in reads)
+    assert 0 < sum(i < products[0] for i in reads) <= sum(products[0] < i < products[-1] for i in reads)
 
 
 def test_no_bank_conflicts(kernel: amd_gemm.Candidate) -> None:

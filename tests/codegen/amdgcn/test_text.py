@@ -81,6 +81,6 @@ def test_inspect_shows_the_text_of_an_amd_target(
     monkeypatch.chdir(EXAMPLES.parent)
     assert main([*_INSPECT, "--target", "gfx950"]) == 0
     shown = capsys.readouterr().out
-    assert '.amdgcn_target "amdgcn-amd-amdhsa--gfx950"' in shown and "global_load_dwordx4" in shown
+    assert '.amdgcn_target "amdgcn-amd-amdhsa--gfx950"' in shown and "buffer_load_dwordx4" in shown
     assert main([*_INSPECT, "--target", "gfx950", "--stage", "ptx"]) != 0
     assert "has no stage ptx" in capsys.readouterr().err
