@@ -41,7 +41,9 @@ class Pressure:
         most = {"s": 0, "v": 0, "a": 0}
         for block in blocks:
             for count in self._counts(block, ignored):
-                most = {file: max(most[file], count[file]) for file in most}
+                for file, number in count.items():
+                    if number > most[file]:
+                        most[file] = number
         return most
 
     def _counts(self, block: Block, ignored: frozenset[Reg] | set[Reg]) -> Iterable[dict[str, int]]:
@@ -62,7 +64,8 @@ class Pressure:
                 whole = self.whole(reg)
                 if whole not in live and whole not in ignored:
                     live.add(whole)
-                    count[shape(whole.cls)[0]] += shape(whole.cls)[1]
+                    file, size = shape(whole.cls)
+                    count[file] += size
 
 
 def _end_reads(block: Block) -> set[Reg]:
