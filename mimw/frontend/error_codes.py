@@ -26,6 +26,7 @@ ERROR_CODES: dict[str, str] = {
     "dynamic-exit-of-unrolled-loop": "break or continue under a run-time condition inside a loop that is unrolled.",
     "fp8-arithmetic": "Arithmetic on fp8 values; convert them first.",
     "in-flight": "A tile is used that async_dot is still writing.",
+    "inline-asm": "Inline assembly whose text or constraints do not fit.",
     "invalid-operation": "An operation's operands do not fit together.",
     "kernel-returns": "A kernel that is launched returns a value.",
     "lambda": "A lambda is used as a kernel.",

@@ -113,6 +113,7 @@ from mimw.language.descriptor import (
     tensor_descriptor,
 )
 from mimw.language.handles import async_token, buffered_tensor, mbarrier
+from mimw.language.inline import inline_asm_elementwise
 from mimw.language.layouts import (
     nv_mma_shared_layout_encoding,
     padded_shared_layout_encoding,
@@ -308,6 +309,7 @@ __all__ = [
     "gather",
     "get_fp8_format_name",
     "histogram",
+    "inline_asm_elementwise",
     "int1",
     "int16",
     "int32",

@@ -9,7 +9,7 @@ from mimw.language.semantic import fail
 
 _TRITON = (
     "dot_scaled "
-    "inline_asm_elementwise map_elementwise float8e4b15 float8e4b8 float8e5b16 "
+    "map_elementwise float8e4b15 float8e4b8 float8e5b16 "
     "parallel_range"
 )
 _TLX = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 import mimw.ir.ops  # noqa: F401  (fills the op table)
@@ -295,11 +296,18 @@ def _convert_layout(m: Maker) -> OpBase:
     return _op("tensor.convert_layout", a, a.type, reason='the "load" wants it\n')
 
 
+def _inline_asm(name: str, m: Any) -> OpBase:
+    t = m.type(F32)
+    text = 'add.f32 $0, $2, $3;\n// "quoted"\nmov.b32 $1, 0;'
+    return _op(name, [m.value(t), m.value(t)], text, "=f,=r,f,f", (F32, I32), 1)
+
+
 FILLERS: dict[str, Any] = {
     **MIMW_FILLERS,
     "arith.constant": lambda m: m.make(m.type(m.dtype())).owner and _op("arith.constant", 7, I32),
     "arith.cast": lambda m: _op("arith.cast", m.value(m.type(m.dtype())), m.dtype(), saturate=m.random.random() < 0.5),
     "arith.bitcast": lambda m: _op("arith.bitcast", m.value(m.type(F32)), DTYPES["u32"]),
+    **{name: partial(_inline_asm, name) for name in ("inline.asm", "inline.asm_volatile")},
     "arith.hint": lambda m: _op("arith.hint", m.value(m.type(I32)), divisor=(16,)),
     "tensor.splat": lambda m: _op("tensor.splat", m.value(m.dtype()), (3, 5)),
     "tensor.arange": lambda m: _op("tensor.arange", -3, 29),

@@ -1,6 +1,20 @@
 """All op declarations, one module a family. Importing this package fills `mimw.ir.opdef.OPS`."""
 
-from mimw.ir.ops import arith, async_copy, atomic, barrier, cluster, control, debug, math, memory, mma, task, tensor
+from mimw.ir.ops import (
+    arith,
+    async_copy,
+    atomic,
+    barrier,
+    cluster,
+    control,
+    debug,
+    inline,
+    math,
+    memory,
+    mma,
+    task,
+    tensor,
+)
 
 __all__ = [
     "arith",
@@ -10,6 +24,7 @@ __all__ = [
     "cluster",
     "control",
     "debug",
+    "inline",
     "math",
     "memory",
     "mma",

@@ -26,7 +26,7 @@ NAME = "layout-inference"
 _MAX_CANDIDATES = 6
 _FEW_REGISTERS = 32
 _FREE_OTHERS = {"tensor.splat", "tensor.arange", "tensor.expand_dims", "tensor.broadcast", "tensor.trans"}
-_NOT_FREE = {"arith.div_rn"}
+_NOT_FREE = {"arith.div_rn", "inline.asm"}
 
 
 def run(module: Module, target: Target) -> None:

@@ -25,6 +25,7 @@ from mimw.sim.tile import (
     cluster,
     control,
     debug,
+    inline,
     math,
     memory,
     mma,
@@ -40,7 +41,7 @@ from mimw.sim.tile.machine import Machine, Run
 from mimw.sim.tile.numerics import Array, numpy_dtype, to_float
 from mimw.sim.tile.timeline import Timeline
 
-FAMILIES = (arith, async_copy, atomic, barrier, cluster, control, debug, math, memory, mma, task, tensor)
+FAMILIES = (arith, async_copy, atomic, barrier, cluster, control, debug, inline, math, memory, mma, task, tensor)
 
 _TOGETHER = 64  # CTAs that run side by side where the kernel polls memory
 

@@ -19,6 +19,7 @@ REASONS: dict[str, str] = {
         ),
         _CLUSTER,
     ),
+    **dict.fromkeys(("inline.asm", "inline.asm_volatile"), "the text is PTX"),
     **dict.fromkeys(("mma.as_inflight", "mma.async_dot", "mma.async_dot_wait"), _PRODUCTS),
 }  # fmt: skip
 
