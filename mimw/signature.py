@@ -4,8 +4,8 @@ Owns what of an argument becomes part of the code, and the spelling of types in 
 kernel only by its parameters.
 
 Specialisation: a pointer is known by its dtype and whether its address is a multiple of 16 bytes; an integer by its width (i32, i64 beyond 2^31, u64
-beyond 2^63), by whether it is a multiple of 16, by being 1 (then it is a constant), and on AMD's machines by being in [0, 2^20), as offsets
-that small strides give fit into 32 bits; bool is i1, float is f32, None and constexprs are
+beyond 2^63), by whether it is a multiple of 16, by being 1 (then it is a constant), and on AMD's machines by being in [0, 2^15) or [0, 2^20), as
+offsets that small strides give fit into 32 bits; bool is i1, float is f32, None and constexprs are
 constants; a tensor descriptor is known by its dtype and block shape.
 """
 
@@ -25,8 +25,8 @@ from mimw.runtime.tensor_descriptor import TensorDescriptor
 _class_of: Callable[[Any], Any] = type
 POINTER_DIVISOR = 16
 INTEGER_DIVISOR = 16
-SHORT = 1 << 20
-"""Below this an integer is small: 2047 rows with so many bytes between them stay below 2 GiB."""
+SHORT, SHORTER = 1 << 20, 1 << 15
+"""Below these an integer is small: 2047 rows with so many bytes between them, and so many rows with so many bf16 in each, stay below 2 GiB."""
 
 
 class Parameters(Protocol):
@@ -63,11 +63,15 @@ def specialise(kernel: Parameters, values: list[Any]) -> tuple[Any, ...]:
 
 
 def with_bounds(key: tuple[Any, ...], values: list[Any]) -> tuple[Any, ...]:
-    """A key of `specialise` that also says which i32 are in [0, `SHORT`): for machines whose addresses profit."""
+    """A key of `specialise` that also says which i32 are in [0, `SHORTER`) or [0, `SHORT`): for machines whose addresses profit."""
     return tuple(
-        (*k, SHORT) if k[:2] == ("s", "i32") and isinstance(v, int) and 0 <= v < SHORT else k
+        (*k, _bound(v)) if k[:2] == ("s", "i32") and isinstance(v, int) and _bound(v) else k
         for k, v in zip(key, values, strict=True)
     )
+
+
+def _bound(v: int) -> int:
+    return 0 if v < 0 or v >= SHORT else SHORTER if v < SHORTER else SHORT
 
 
 def quick_key(kernel: Parameters, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
@@ -95,7 +99,7 @@ def _quick_part(v: Any, constant: bool) -> tuple[Any, ...] | None:
         return ("c", _class_of(v), v)
     kind = _class_of(v)
     if kind is int:
-        return (*_integer_key(v), 0 <= v < SHORT)
+        return (*_integer_key(v), _bound(v))
     if kind is float or kind is bool:
         return ("s", kind)
     if kind is TensorDescriptor:

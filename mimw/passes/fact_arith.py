@@ -92,7 +92,8 @@ def _div(facts: list[Fact], t: Type) -> Fact:
     divisor = out.divisor
     if isinstance(b.constant, int) and b.constant > 0 and b.constant & (b.constant - 1) == 0:
         divisor = tuple(max(1, divisor_at(a, d, 1) // b.constant) for d in range(len(constancy)))
-    lo, hi = (a.lo // b.hi, a.hi // b.lo) if b.lo > 0 else (out.lo, out.hi)
+    # Nothing is known of a quotient by zero, so that a divisor from 0 on is one from 1 on.
+    lo, hi = (a.lo // max(b.hi, 1), a.hi // max(b.lo, 1)) if b.lo >= 0 else (out.lo, out.hi)
     return Fact(divisor, out.contiguity, constancy, lo, hi)
 
 
@@ -109,7 +110,7 @@ def _rem(facts: list[Fact], t: Type) -> Fact:
         for d, (ca, da, kb) in enumerate(zip(a.contiguity, a.divisor, b.constancy, strict=True))
     )
     divisor = tuple(min(divisor_at(a, d, c), divisor_at(b, d, 1)) for d, c in enumerate(contiguity))
-    hi = a.hi if b.lo <= 0 <= b.hi or a.hi is None else min(a.hi, max(abs(b.lo), abs(b.hi)) - 1)
+    hi = a.hi if a.hi is None else min(a.hi, max(abs(b.lo), abs(b.hi), 1) - 1)  # by zero: as for quotients
     return Fact(divisor, contiguity, out.constancy, 0, hi)
 
 
