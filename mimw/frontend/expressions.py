@@ -203,6 +203,26 @@ def visit_tuple(t: Tracer, node: ast.Tuple | ast.List) -> Any:
     return tuple(out)
 
 
+def visit_comprehension(t: Tracer, node: ast.ListComp) -> Any:
+    """``[f(i) for i in ml.static_range(n)]``: unrolled, a tuple. The variable is the comprehension's own."""
+    if len(node.generators) != 1 or node.generators[0].ifs or not isinstance(node.generators[0].target, ast.Name):
+        hint = "write a loop over ml.static_range"
+        t.error("unsupported-syntax", "a comprehension has one for, over single items, and no if", node, hint)
+    one = node.generators[0]
+    items = iterable(t, t.expr(one.iter), one.iter)
+    frame, name = t.frame, node.generators[0].target.id
+    was = name in frame.names
+    hidden = frame.names.get(name)
+    out: list[Any] = []
+    for item in items:
+        frame.names[name] = item
+        out.append(t.expr(node.elt))
+    frame.names.pop(name, None)
+    if was:
+        frame.names[name] = hidden
+    return tuple(out)
+
+
 def iterable(t: Tracer, x: Any, node: ast.AST) -> list[Any]:
     """The items of something that has a length at compile time."""
     if isinstance(x, tensor) or not isinstance(x, (tuple, range, list)):
@@ -339,6 +359,7 @@ EXPRESSIONS: dict[type[ast.AST], Callable[[Tracer, Any], Any]] = {
     ast.UnaryOp: visit_unaryop,
     ast.Tuple: visit_tuple,
     ast.List: visit_tuple,
+    ast.ListComp: visit_comprehension,
     ast.Attribute: visit_attribute,
     ast.Subscript: visit_subscript,
     ast.Slice: visit_slice,

@@ -68,6 +68,57 @@ class DType:
         """Whether this is an 8-bit float."""
         return self.kind == "float" and self.bits == 8
 
+    # Triton's names for the same questions.
+
+    @property
+    def scalar(self) -> DType:
+        """Itself: the type of an element."""
+        return self
+
+    def is_block(self) -> bool:
+        """Whether this is the type of a tile: no."""
+        return False
+
+    def is_fp16(self) -> bool:
+        """Whether this is f16."""
+        return self is F16
+
+    def is_bf16(self) -> bool:
+        """Whether this is bf16."""
+        return self is BF16
+
+    def is_fp32(self) -> bool:
+        """Whether this is f32."""
+        return self is F32
+
+    def is_fp64(self) -> bool:
+        """Whether this is f64."""
+        return self is F64
+
+    def is_int1(self) -> bool:
+        """Whether this is i1."""
+        return self is I1
+
+    def is_int8(self) -> bool:
+        """Whether this is i8."""
+        return self is I8
+
+    def is_int16(self) -> bool:
+        """Whether this is i16."""
+        return self is I16
+
+    def is_int32(self) -> bool:
+        """Whether this is i32."""
+        return self is I32
+
+    def is_int64(self) -> bool:
+        """Whether this is i64."""
+        return self is I64
+
+    def is_uint32(self) -> bool:
+        """Whether this is u32."""
+        return self is U32
+
 
 I1 = DType("i1", "bool", 8, "bool")
 I8 = DType("i8", "int", 8, "int8")
@@ -113,9 +164,18 @@ class PointerType:
         """What it points to. (Triton's name.)"""
         return self.pointee
 
+    @property
+    def scalar(self) -> PointerType:
+        """Itself: the type of an element. (Triton's name.)"""
+        return self
+
     def is_ptr(self) -> bool:
         """Whether this is a pointer type: yes. (Triton's name.)"""
         return True
+
+    def is_block(self) -> bool:
+        """Whether this is the type of a tile: no. (Triton's name.)"""
+        return False
 
     def __str__(self) -> str:
         return f"ptr<{self.pointee}>" if self.space == "global" else f"ptr<{self.pointee}, {self.space}>"
@@ -151,6 +211,20 @@ class TensorType:
     def rank(self) -> int:
         """Number of dimensions."""
         return len(self.shape)
+
+    @property
+    def scalar(self) -> Element:
+        """The type of an element. (Triton's name, as `element_ty`.)"""
+        return self.element
+
+    @property
+    def element_ty(self) -> Element:
+        """The type of an element."""
+        return self.element
+
+    def is_block(self) -> bool:
+        """Whether this is the type of a tile: yes. (Triton's name.)"""
+        return True
 
     @property
     def numel(self) -> int:

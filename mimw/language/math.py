@@ -9,8 +9,33 @@ from __future__ import annotations
 from mimw.ir.builder import current_builder
 from mimw.ir.types import F32, F64
 from mimw.language import semantic
+from mimw.language.arith import abs, div_rn, fdiv, fma, umulhi
 from mimw.language.core import TensorLike, as_value, method, tensor
 from mimw.language.semantic import fail
+
+__all__ = [
+    "abs",
+    "ceil",
+    "cos",
+    "div_rn",
+    "erf",
+    "exp",
+    "exp2",
+    "fdiv",
+    "floor",
+    "fma",
+    "log",
+    "log2",
+    "rint",
+    "rsqrt",
+    "sigmoid",
+    "sin",
+    "sqrt",
+    "sqrt_rn",
+    "tanh",
+    "trunc",
+    "umulhi",
+]  # fmt: skip  (``ml.math.fma`` is how Triton's kernels call some of them)
 
 
 def _unary(name: str, x: TensorLike, op: str = "", wide: bool = False) -> tensor:

@@ -8,8 +8,9 @@ from mimw.ir.builder import current_builder
 from mimw.ir.core import Block, Value
 from mimw.ir.ops.mma import AsyncDotOp, AsyncDotWaitOp, DotOp
 from mimw.ir.ops.tensor import CatOp, ExpandDimsOp, ExtractSliceOp, ReshapeOp
-from mimw.ir.types import BF16, F16, F32, F64, I8, I32, U8, DType, MemDescType, TensorType, shape_of
+from mimw.ir.types import BF16, F16, F32, F64, I8, I32, U8, U32, DType, MemDescType, TensorType, shape_of
 from mimw.language import semantic
+from mimw.language.arith import where
 from mimw.language.core import (
     as_tile,
     const_bool,
@@ -41,7 +42,7 @@ def dot(
     of the first, one after the other.
 
     Operands: one of f16, bf16, f32, f64; fp8 in any mix; int8 or uint8, which give int32. `out_dtype` is float32, or
-    float16 for f16 operands; f64 operands give f64. `input_precision` is for f32: "tf32" (default) or "ieee";
+    float16 for f16 operands; f64 operands give f64. `input_precision` is for f32: "tf32" (default), "tf32x3" (three products: nearly f32) or "ieee";
     ``allow_tf32=False`` means "ieee". `max_num_imprecise_acc` bounds how many fp8 products are summed before an exact
     addition.
     """
@@ -70,9 +71,28 @@ def dot(
     )
     if imprecise < 0:
         fail("bad-argument", "dot: max_num_imprecise_acc is negative")
+    if precision == "tf32x3":
+        if semantic.dtype_of(x, "dot") is F32:
+            return _in_three(tensor(x), tensor(y), tensor(c))
+        precision = "tf32"
     if len(s) == 3:
         return _batched(x, y, c, precision, imprecise)
     return tensor(b.insert(DotOp(x, y, c, precision, imprecise, loc=b.loc)).result)
+
+
+def _in_three(x: tensor, y: tensor, c: tensor) -> tensor:
+    """A product of f32 from three of tf32: operands are cut into what tf32 holds and the rest; the product of the rests is left out.
+
+    Where an operand is infinite its rest is NaN: what has become NaN by that counts as 0, and the first parts decide.
+    """
+
+    def parts(v: tensor) -> tuple[tensor, tensor]:
+        big = (v.to(U32, bitcast=True) & 0xFFFFE000).to(F32, bitcast=True)
+        return big, v - big
+
+    (xb, xs), (yb, ys) = parts(x), parts(y)
+    small = dot(xb, ys, dot(xs, yb))
+    return dot(xb, yb, c + where(small == small, small, 0.0))
 
 
 def _batched(x: Value, y: Value, c: Value, precision: str, imprecise: int) -> tensor:
@@ -292,6 +312,6 @@ def _precision(input_precision: Any, allow_tf32: Any) -> str:
     if p is None:
         return "ieee" if allow is not None and not const_bool(allow, "dot: allow_tf32") else "tf32"
     name = const_str(p, "dot: input_precision", ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6"))
-    if name not in ("tf32", "ieee"):
-        fail("not-yet", f'dot: input_precision="{name}" is not there yet', 'use "tf32" or "ieee"')
+    if name.startswith("bf16"):
+        fail("not-yet", f'dot: input_precision="{name}" is not there yet', 'use "tf32", "tf32x3" or "ieee"')
     return name

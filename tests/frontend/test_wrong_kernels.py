@@ -520,7 +520,12 @@ def deletes(x):
 
 @wrong(x=P32)
 def comprehension(x):
-    ml.store(x, [i for i in range(3)][0])  # ! unsupported-syntax @ [i for | a list comprehension cannot be used in a kernel
+    ml.store(x, [i for i in range(3) if i][0])  # ! unsupported-syntax @ [i for | a comprehension has one for, over single items, and no if
+
+
+@wrong(x=P32, n=INT)
+def comprehension_at_run_time(x, n):
+    ml.store(x, [i for i in range(n)][0])  # ! bad-iteration @ range(n) | cannot be iterated or unpacked at compile time
 
 
 @wrong(x=P32)

@@ -233,7 +233,7 @@ def test_dot_precision() -> None:
     assert precision(input_precision="ieee") == "ieee"
     assert precision(allow_tf32=False) == "ieee"
     with pytest.raises(ml_error()) as caught:
-        precision(input_precision="tf32x3")
+        precision(input_precision="bf16x3")
     assert caught.value.code == "not-yet"
 
 
