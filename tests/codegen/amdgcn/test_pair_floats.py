@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import mimw
 import mimw.language as ml
+from mimw.codegen.amdgcn import finish
 from mimw.codegen.amdgcn.pair_floats import pair_floats
 from mimw.codegen.amdgcn.printer import print_inst
 from mimw.codegen.machine import Block, Function, Imm, Inst, Reg, Symbol, Terminator
@@ -112,25 +113,47 @@ def test_softmax_is_packed_between_its_reductions(target: str) -> None:
     assert counts["v_pk_mul_f32"] == 12 and counts["v_pk_add_f32"] >= 4
 
 
-@settings(max_examples=12)
-@given(code=st.integers(0, (1 << 32) - 1), shape=st.sampled_from([(8, 64), (16, 16), (32, 64), (4, 256)]))
-def test_chains_agree_with_the_tile_simulator(code: int, shape: tuple[int, int]) -> None:
-    rows, cols = shape
+SUMS = (8, 13)
+"""Steps whose sums the tile simulator adds up in an order of its own."""
+
+
+def _as_machine_code(code: int, shape: tuple[int, int], target: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    types = ["*f32:16", "*f32:16", "*f32:16", "f32", "i32"]
+    constants = {"CODE": code, "ROWS": shape[0], "COLS": shape[1]}
+    kernel = steps.compile(types, constants, target=target, num_warps=1)
+    got = np.empty_like(x)
+    with np.errstate(all="ignore"):
+        run_compiled(kernel, (1,), [x.copy(), y.copy(), got, 0.75, 2])
+    return got
+
+
+def _same(got: np.ndarray, want: np.ndarray) -> bool:
+    """Bit for bit; any NaN is like another."""
+    return bool(((got.view(np.uint32) == want.view(np.uint32)) | (np.isnan(got) & np.isnan(want))).all())
+
+
+@settings(max_examples=10)
+@given(
+    code=st.integers(0, (1 << 32) - 1),
+    shape=st.sampled_from([(8, 64), (16, 16), (32, 64), (4, 256)]),
+    target=st.sampled_from(TARGETS),
+)
+def test_chains_agree_with_single_operations_and_the_tile_simulator(
+    code: int, shape: tuple[int, int], target: str
+) -> None:
     rng = np.random.default_rng(code)
     x, y = (np.ldexp(rng.standard_normal(shape), rng.integers(-70, 40, shape)).astype(np.float32) for _ in range(2))
     x.flat[:4] = [np.nan, -0.0, 1e-42, np.inf]
-    constants = {"CODE": code, "ROWS": rows, "COLS": cols}
-    want = np.empty_like(x)
-    with np.errstate(all="ignore"):
-        steps[(1,)](x, y, want, 0.75, 2, **constants, num_warps=1)
-    for target in TARGETS:
-        types = ["*f32:16", "*f32:16", "*f32:16", "f32", "i32"]
-        kernel = steps.compile(types, constants, target=target, num_warps=1)
-        got = np.empty_like(x)
+    got = _as_machine_code(code, shape, target, x, y)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("combine", "pair_floats", "early_masks"):
+            patch.setattr(finish, name, lambda fn: 0)
+        assert _same(got, _as_machine_code(code, shape, target, x, y))
+    if not any(code >> 4 * i & 15 in SUMS for i in range(8)):
+        want = np.empty_like(x)
         with np.errstate(all="ignore"):
-            run_compiled(kernel, (1,), [x.copy(), y.copy(), got, 0.75, 2])
-        np.testing.assert_array_equal(got, want, err_msg=target)
-        assert ((np.signbit(got) == np.signbit(want)) | np.isnan(got)).all()
+            steps[(1,)](x, y, want, 0.75, 2, CODE=code, ROWS=shape[0], COLS=shape[1], num_warps=1)
+        assert _same(got, want)
 
 
 # --- the pass by itself
