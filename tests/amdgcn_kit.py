@@ -13,6 +13,7 @@ from mimw.runtime import device_print, hang
 from mimw.runtime.convention import KINDS, Param
 from mimw.runtime.launch import CompiledKernel
 from mimw.runtime.tensor_descriptor import TensorDescriptor, encode_record
+from mimw.signature import with_bounds
 from mimw.sim.amdgcn.run import run
 from mimw.sim.ptx.memory import GlobalMemory
 from mimw.target import get_target
@@ -84,7 +85,7 @@ def launch_in_amdgcn(monkeypatch: pytest.MonkeyPatch, target: str, seed: int = 0
     ran: list[CompiledKernel] = []
 
     def simulate(self: Kernel, grid: Any, values: list[Any], infos: Any, options: Any) -> None:
-        special = self.specialise(values)
+        special = with_bounds(self.specialise(values), values)
         compiled = compile_kernel(self.fn, self.signature(special, values), get_target(target), options)
         passed = [v for key, v in zip(special, values, strict=True) if key[0] != "c"]
         run_compiled(compiled, grid, passed, seed)
