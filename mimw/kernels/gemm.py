@@ -45,6 +45,7 @@ from mimw.kernels.gemm_parts import (
     settle,
     store_buffers,
     store_columns,
+    store_part,
     tile_position,
 )
 
@@ -55,7 +56,8 @@ def gemm_cooperative(
     BM: ml.constexpr, BN: ml.constexpr, BK: ml.constexpr, STAGES: ml.constexpr, GROUP_M: ml.constexpr, COLUMNS: ml.constexpr, BUFFERS: ml.constexpr,
     A_BY_COLUMNS: ml.constexpr, B_BY_COLUMNS: ml.constexpr, CLUSTER_M: ml.constexpr, CLUSTER_N: ml.constexpr,
     bias=None, scale=None, residual=None, stride_rm=None, stride_rn=None, ACTIVATION: ml.constexpr = None, PRECISE: ml.constexpr = False,
-    C_BY_COLUMNS: ml.constexpr = False, BIAS_BY_ROWS: ml.constexpr = False, SIDE_BY_SIDE: ml.constexpr = False,
+    STEP_M: ml.constexpr = 1, STEP_N: ml.constexpr = 1, C_BY_COLUMNS: ml.constexpr = False, BIAS_BY_ROWS: ml.constexpr = False,
+    SIDE_BY_SIDE: ml.constexpr = False,
 ):  # fmt: skip
     rows: ml.constexpr = BM if SIDE_BY_SIDE else BM // 2
     columns: ml.constexpr = BN // 2 if SIDE_BY_SIDE else BN
@@ -92,7 +94,7 @@ def gemm_cooperative(
                 m, n = (tile_m * CLUSTER_M + rank_m) * BM + row, (tile_n * CLUSTER_N + rank_n) * BN + column
                 store_columns(
                     c, staging, BUFFERS * r, acc, m, n, M, N, bias, scale, residual, stride_rm, stride_rn,
-                    COLUMNS, BUFFERS, C_BY_COLUMNS, ACTIVATION, BIAS_BY_ROWS,
+                    COLUMNS, BUFFERS, C_BY_COLUMNS, ACTIVATION, STEP_M, STEP_N, BIAS_BY_ROWS,
                 )  # fmt: skip
             ml.async_descriptor_store_wait(0)
 
@@ -103,7 +105,7 @@ def gemm_pingpong(
     BM: ml.constexpr, BN: ml.constexpr, BK: ml.constexpr, STAGES: ml.constexpr, GROUP_M: ml.constexpr, COLUMNS: ml.constexpr, BUFFERS: ml.constexpr,
     A_BY_COLUMNS: ml.constexpr, B_BY_COLUMNS: ml.constexpr, CLUSTER_M: ml.constexpr, CLUSTER_N: ml.constexpr,
     bias=None, scale=None, residual=None, stride_rm=None, stride_rn=None, ACTIVATION: ml.constexpr = None, PRECISE: ml.constexpr = False,
-    C_BY_COLUMNS: ml.constexpr = False, BIAS_BY_ROWS: ml.constexpr = False,
+    STEP_M: ml.constexpr = 1, STEP_N: ml.constexpr = 1, C_BY_COLUMNS: ml.constexpr = False, BIAS_BY_ROWS: ml.constexpr = False,
 ):  # fmt: skip
     a_ring, b_ring = ring(a, BM, BK, STAGES, A_BY_COLUMNS), ring(b, BK, BN, STAGES, B_BY_COLUMNS)
     staging = store_buffers(c, BM, COLUMNS, C_BY_COLUMNS, BUFFERS)
@@ -141,7 +143,7 @@ def gemm_pingpong(
                 m, n = (tile_m * CLUSTER_M + rank_m) * BM, (tile_n * CLUSTER_N + rank_n) * BN
                 store_columns(
                     c, staging, BUFFERS * r, acc, m, n, M, N, bias, scale, residual, stride_rm, stride_rn,
-                    COLUMNS, BUFFERS, C_BY_COLUMNS, ACTIVATION, BIAS_BY_ROWS,
+                    COLUMNS, BUFFERS, C_BY_COLUMNS, ACTIVATION, STEP_M, STEP_N, BIAS_BY_ROWS,
                 )  # fmt: skip
                 used, order = used + 2 * steps, order ^ 1
             ml.async_descriptor_store_wait(0)
@@ -153,6 +155,7 @@ def gemm_split(
     BM: ml.constexpr, BN: ml.constexpr, BK: ml.constexpr, STAGES: ml.constexpr, GROUP_M: ml.constexpr, SPLITS: ml.constexpr,
     A_BY_COLUMNS: ml.constexpr, B_BY_COLUMNS: ml.constexpr,
     bias=None, scale=None, residual=None, stride_rm=None, stride_rn=None, ACTIVATION: ml.constexpr = None, PRECISE: ml.constexpr = False,
+    STEP_M: ml.constexpr = 1, STEP_N: ml.constexpr = 1,
 ):  # fmt: skip
     workers: ml.constexpr = 2 if BM > 64 else 1
     rows: ml.constexpr = BM // workers
@@ -186,11 +189,14 @@ def gemm_split(
                 total = ml.load(place + here.to(ml.int64) * (rows * BN))
                 for other in range(1, SPLITS):
                     total += ml.load(place + (here + other).to(ml.int64) * (rows * BN))
-                m, n = tile_m * BM + r * rows, tile_n * BN
-                total = finish(total, m, n, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION)
-                at_m, at_n = (m + ml.arange(0, rows))[:, None], (n + ml.arange(0, BN))[None, :]
-                at = c + at_m.to(ml.int64) * stride_cm + at_n.to(ml.int64) * stride_cn
-                ml.store(at, total.to(c.dtype.element_ty), mask=(at_m < M) & (at_n < N))
+                # Beside a residual, some columns at a time: both would not fit into the registers.
+                columns: ml.constexpr = BN if residual is None else min(BN, 64)
+                for i in ml.static_range(BN // columns):
+                    part = ml.extract_slice(total, [0, i * columns], [rows, columns])
+                    store_part(
+                        c, part, tile_m * BM + r * rows, tile_n * BN + i * columns, M, N, stride_cm, stride_cn,
+                        bias, scale, residual, stride_rm, stride_rn, ACTIVATION, STEP_M, STEP_N,
+                    )  # fmt: skip
                 ml.store(counters + tile * workers + r, 0)  # for the next launch
 
 
@@ -199,6 +205,7 @@ def gemm_plain(
     a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
     BM: ml.constexpr, BN: ml.constexpr, BK: ml.constexpr, GROUP_M: ml.constexpr,
     bias=None, scale=None, residual=None, stride_rm=None, stride_rn=None, ACTIVATION: ml.constexpr = None,
+    STEP_M: ml.constexpr = 1, STEP_N: ml.constexpr = 1,
 ):  # fmt: skip
     """c = ACTIVATION(scale * (a @ b) + bias) + residual through pointers: any strides and addresses, one tile a program."""
     tile_m, tile_n = tile_position(ml.program_id(0), ml.cdiv(M, BM), ml.cdiv(N, BN), GROUP_M)
@@ -214,6 +221,8 @@ def gemm_plain(
         acc = ml.dot(left, right, acc)
         a_at += BK * stride_ak
         b_at += BK * stride_bk
-    acc = finish(acc, tile_m * BM, tile_n * BN, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION)
+    acc = finish(
+        acc, tile_m * BM, tile_n * BN, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION, STEP_M, STEP_N
+    )  # fmt: skip
     mask = (rows[:, None] < M) & (columns[None, :] < N)
     ml.store(c + rows[:, None] * stride_cm + columns[None, :] * stride_cn, acc.to(c.dtype.element_ty), mask=mask)

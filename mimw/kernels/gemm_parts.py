@@ -131,10 +131,15 @@ def settle(acc, empty, last, K, CLUSTER_M: ml.constexpr, CLUSTER_N: ml.constexpr
 
 @kernel
 def finish(
-    x, m, n, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION: ml.constexpr, BIAS_BY_ROWS: ml.constexpr = False
+    x, m, n, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION: ml.constexpr,
+    STEP_M: ml.constexpr = 1, STEP_N: ml.constexpr = 1, BIAS_BY_ROWS: ml.constexpr = False,
 ):  # fmt: skip
     """ACTIVATION(scale * x + bias) + residual for the f32 tile x at (m, n); bias, scale and residual may be None, scale a number or a pointer to one. The
-    bias has one number a column, or with BIAS_BY_ROWS a row."""
+    bias has one number a column, or with BIAS_BY_ROWS a row.
+
+    A residual that is dense along rows is read STEP_N elements at a time, one that is dense along columns STEP_M: what divides both its extent and its
+    other stride. A tile's first and last element of it lie less than 2^31 elements apart, or the strides are i64.
+    """
     rows, columns = m + ml.arange(0, x.shape[0]), n + ml.arange(0, x.shape[1])
     if scale is not None:
         x = x * (ml.load(scale) if scale.dtype.is_ptr() else scale)
@@ -152,9 +157,26 @@ def finish(
     elif ACTIVATION == "silu":
         x = x * ml.sigmoid(x)
     if residual is not None:
-        at = residual + rows.to(ml.int64)[:, None] * stride_rm + columns.to(ml.int64)[None, :] * stride_rn
+        if STEP_M > 1:
+            M, stride_rn = ml.multiple_of(M, STEP_M), ml.multiple_of(stride_rn, STEP_M)
+        if STEP_N > 1:
+            N, stride_rm = ml.multiple_of(N, STEP_N), ml.multiple_of(stride_rm, STEP_N)
+        at = residual + (m.to(ml.int64) * stride_rm + n.to(ml.int64) * stride_rn)
+        at += ml.arange(0, x.shape[0])[:, None] * stride_rm + ml.arange(0, x.shape[1])[None, :] * stride_rn
         x = x + ml.load(at, mask=(rows < M)[:, None] & (columns < N)[None, :], other=0.0).to(ml.float32)
     return x
+
+
+@kernel
+def store_part(
+    c, x, m, n, M, N, stride_cm, stride_cn, bias, scale, residual, stride_rm, stride_rn, ACTIVATION: ml.constexpr,
+    STEP_M: ml.constexpr, STEP_N: ml.constexpr,
+):  # fmt: skip
+    """Finish the sums x of rows from m and columns from n on, and store them through the pointer c."""
+    x = finish(x, m, n, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION, STEP_M, STEP_N)
+    at_m, at_n = (m + ml.arange(0, x.shape[0]))[:, None], (n + ml.arange(0, x.shape[1]))[None, :]
+    at = c + at_m.to(ml.int64) * stride_cm + at_n.to(ml.int64) * stride_cn
+    ml.store(at, x.to(c.dtype.element_ty), mask=(at_m < M) & (at_n < N))
 
 
 @kernel
@@ -166,7 +188,8 @@ def store_buffers(c, rows: ml.constexpr, COLUMNS: ml.constexpr, C_BY_COLUMNS: ml
 @kernel
 def store_columns(
     c, staging, first: ml.constexpr, x, m, n, M, N, bias, scale, residual, stride_rm, stride_rn,
-    COLUMNS: ml.constexpr, BUFFERS: ml.constexpr, C_BY_COLUMNS: ml.constexpr, ACTIVATION: ml.constexpr, BIAS_BY_ROWS: ml.constexpr,
+    COLUMNS: ml.constexpr, BUFFERS: ml.constexpr, C_BY_COLUMNS: ml.constexpr, ACTIVATION: ml.constexpr,
+    STEP_M: ml.constexpr, STEP_N: ml.constexpr, BIAS_BY_ROWS: ml.constexpr,
 ):  # fmt: skip
     """Finish the register tile x of rows from m and columns from n on and store it by TMA, COLUMNS at a time through BUFFERS buffers in turn, from number
     `first` on."""
@@ -175,8 +198,8 @@ def store_columns(
     for i in ml.static_range(parts):
         part = ml.extract_slice(x, [0, i * COLUMNS], [rows, COLUMNS])
         part = finish(
-            part, m, n + i * COLUMNS, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION, BIAS_BY_ROWS
-        ).to(ml.dtype_of(c))
+            part, m, n + i * COLUMNS, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION, STEP_M, STEP_N, BIAS_BY_ROWS
+        ).to(ml.dtype_of(c))  # fmt: skip
         buffer = staging[first + i % BUFFERS]
         # The last store from this buffer has read it. Where tiles end in the middle of a turn, the next one waits for all.
         ml.async_descriptor_store_wait(0 if i == 0 and parts % BUFFERS else BUFFERS - 1)

@@ -44,13 +44,30 @@ class Epilogue:
         self.precise, self.stream = precise, stream
         self.special = (*kinds, activation, precise)
 
+    def residual_strides(self) -> tuple[int, ...]:
+        """Those of the residual, which must be there."""
+        info = describe(self.residual)
+        assert isinstance(info, ArrayInfo)
+        return info.strides
+
+    def steps(self, M: int, N: int) -> dict[str, int]:
+        """STEP_M and STEP_N of the kernels' `finish`, for a result of M x N."""
+        if self.residual is None:
+            return {}
+        row, column = self.residual_strides()
+        if column == 1:
+            return {"STEP_N": math.gcd(8, N, row)}
+        return {"STEP_M": math.gcd(8, M, column)} if row == 1 else {}
+
     def arguments(self) -> dict[str, Any]:
         """As the kernels take it."""
         strides: Any = (None, None)
         if self.residual is not None:
-            info = describe(self.residual)
-            assert isinstance(info, ArrayInfo)
-            strides = info.strides
+            strides = self.residual_strides()
+            if max(map(abs, strides)) >= _FARTHEST:  # as i64, which makes the kernels count in 64 bits
+                import numpy as np
+
+                strides = tuple(map(np.int64, strides))
         return {
             "bias": self.bias, "scale": self.scale, "residual": self.residual, "stride_rm": strides[0], "stride_rn": strides[1],
         }  # fmt: skip
@@ -131,6 +148,10 @@ class Plan:
         """The epilogue as the kernel takes it."""
         return end.arguments()
 
+    def steps(self, end: Epilogue) -> dict[str, int]:
+        """What the kernel may know of the residual's extents and strides."""
+        return end.steps(self.M, self.N)
+
     def _launch(self, end: Epilogue, passed: list[Any], options: dict[str, Any]) -> Any:
         """Launch with as many slots as the options ask for, or fewer where the epilogue needs the shared memory."""
         while True:
@@ -152,7 +173,9 @@ class Plan:
             kept = [x for x in given if x is not None and not (type(x) is int and x == 1)]
             prepared(*kept, stream=end.stream)
             return
-        options = {**self.options, "PRECISE": end.precise} if self.takes_precise else dict(self.options)
+        options = {**self.options, **self.steps(end)}
+        if self.takes_precise:
+            options["PRECISE"] = end.precise
         kernel = self._launch(end, [*arrays, *integers], {**ends, **options})
         if isinstance(kernel, CompiledKernel):  # not in the simulator
             self._prepared[end.special] = kernel[self.grid]
@@ -251,6 +274,10 @@ class TilePlan(TmaPlan):
         if self.config.TRANSPOSED:
             found["stride_rm"], found["stride_rn"] = found["stride_rn"], found["stride_rm"]
         return found
+
+    def steps(self, end: Epilogue) -> dict[str, int]:
+        exchanged = {"STEP_M": "STEP_N", "STEP_N": "STEP_M"}
+        return {exchanged[k] if self.config.TRANSPOSED else k: n for k, n in end.steps(self.M, self.N).items()}
 
 
 class SplitPlan(TmaPlan):

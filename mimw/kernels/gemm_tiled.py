@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import mimw.language as ml
 from mimw.jit import kernel
-from mimw.kernels.gemm_parts import finish, tile_position
+from mimw.kernels.gemm_parts import store_part, tile_position
 
 
 @kernel
@@ -58,22 +58,12 @@ def multiply_step(
 
 
 @kernel
-def store_rows(
-    c, x, m, n, M, N, stride_cm, stride_cn, bias, scale, residual, stride_rm, stride_rn, ACTIVATION: ml.constexpr
-):  # fmt: skip
-    """Finish the sums x of rows from m and columns from n on, and store them."""
-    x = finish(x, m, n, M, N, bias, scale, residual, stride_rm, stride_rn, ACTIVATION).to(c.dtype.element_ty)
-    at_m, at_n = (m + ml.arange(0, x.shape[0]))[:, None], (n + ml.arange(0, x.shape[1]))[None, :]
-    at = c + (at_m.to(ml.int64) * stride_cm + at_n.to(ml.int64) * stride_cn)
-    ml.store(at, x, mask=(at_m < M) & (at_n < N))
-
-
-@kernel
 def gemm_tiled(
     a, b, c, parts, counters, M, N, K, stride_a, stride_b, stride_cm, stride_cn,
     BM: ml.constexpr, BN: ml.constexpr, BK: ml.constexpr, GROUP_M: ml.constexpr, ROWS: ml.constexpr, SPLITS: ml.constexpr, XCDS: ml.constexpr,
     A_BY_COLUMNS: ml.constexpr, B_BY_COLUMNS: ml.constexpr, C_BY_COLUMNS: ml.constexpr, WHOLE_M: ml.constexpr, WHOLE_N: ml.constexpr,
     WHOLE_K: ml.constexpr, STEP: ml.constexpr, bias=None, scale=None, residual=None, stride_rm=None, stride_rn=None, ACTIVATION: ml.constexpr = None,
+    STEP_M: ml.constexpr = 1, STEP_N: ml.constexpr = 1,
 ):  # fmt: skip
     """c = ACTIVATION(scale * (a @ b) + bias) + residual for operands that are dense along one dimension: `stride_a`, `stride_b` are of the other.
 
@@ -130,13 +120,15 @@ def gemm_tiled(
                 total = ml.load(here + i * (ROWS * BN) + inside)
                 for other in range(1, SPLITS):
                     total += ml.load(here + other * (BM * BN) + i * (ROWS * BN) + inside)
-                store_rows(
-                    c, total, m + i * ROWS, n, M, N, stride_cm, stride_cn, bias, scale, residual, stride_rm, stride_rn, ACTIVATION
+                store_part(
+                    c, total, m + i * ROWS, n, M, N, stride_cm, stride_cn, bias, scale, residual, stride_rm, stride_rn,
+                    ACTIVATION, STEP_M, STEP_N,
                 )  # fmt: skip
             ml.store(counters + tile, 0)  # for the next launch
     else:
         for i in ml.static_range(BM // ROWS):
             part = ml.extract_slice(acc, [i * ROWS, 0], [ROWS, BN])
-            store_rows(
-                c, part, m + i * ROWS, n, M, N, stride_cm, stride_cn, bias, scale, residual, stride_rm, stride_rn, ACTIVATION
+            store_part(
+                c, part, m + i * ROWS, n, M, N, stride_cm, stride_cn, bias, scale, residual, stride_rm, stride_rn,
+                ACTIVATION, STEP_M, STEP_N,
             )  # fmt: skip

@@ -30,6 +30,7 @@ def compiled(config: GemmConfig, majors: tuple[bool, bool], dtype: str, out: str
     constants: dict[str, Any] = {
         "BM": BM, "BN": BN, "BK": BK, "STAGES": config.STAGES, "GROUP_M": config.GROUP_M, "PRECISE": epilogue.pop("precise", False),
         "A_BY_COLUMNS": majors[0], "B_BY_COLUMNS": majors[1], "ACTIVATION": epilogue.pop("activation", None),
+        **epilogue.pop("steps", {}),
     }  # fmt: skip
     signature = {
         "a": block((BK // N, BM) if majors[0] else (BM // N, BK), dtype),
@@ -104,6 +105,31 @@ def test_epilogues_without_spills(kernel: str):
     )
     for activation in ("gelu", "silu"):
         clean(compiled(config, (False, True), "f16", "f16", activation=activation, bias="*f16", scale="f32"))
+
+
+def _residuals() -> list[Any]:
+    """Every tile with a residual that is dense along rows, and one along columns; those that once spilled with every change."""
+    tiles: dict[tuple[Any, ...], GemmConfig] = {}
+    for config in offered((False, True)):
+        tiles.setdefault((config.kernel, config.BM, config.BN, config.TRANSPOSED), config)
+    known = {("cooperative", 256, 192, False), ("pingpong", 128, 192, False), ("split", 128, 256, False)}
+    return [
+        pytest.param(config, by_columns, marks=() if key in known and by_columns == (key[0] == "split") else pytest.mark.deep)
+        for key, config in tiles.items()
+        for by_columns in (False, True)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("config, by_columns", _residuals(), ids=str)
+def test_residuals_without_spills(config: GemmConfig, by_columns: bool):
+    """Its rows (or columns) are multiples of 8 elements, as the plan tells the kernel."""
+    if config.kernel != "split":  # as a launch does where the conversion of the residual takes shared memory
+        config = GemmConfig(**{**dict(zip(config.key_names(), config.key(), strict=True)), "STAGES": 3})
+    seen_by_columns = by_columns != config.TRANSPOSED
+    end: dict[str, Any] = {"residual": "*bf16:16", "stride_rm": "i32", "stride_rn": "i32"}
+    end["stride_rm" if seen_by_columns else "stride_rn"] = 1
+    steps = {"STEP_M" if seen_by_columns else "STEP_N": 8}
+    clean(compiled(config, (False, True), "bf16", "bf16", steps=steps, **end))
 
 
 @pytest.mark.parametrize("precise", [False, True])
