@@ -69,6 +69,13 @@ class Target:
         """Whether the machine has a feature: one of the words in the table below."""
         return feature in self.features
 
+    @property
+    def lane_copies(self) -> tuple[int, ...]:
+        """Bytes a lane that one instruction can copy straight from global to shared memory, lane behind lane; most first."""
+        if self.has("lds_dma_wide"):
+            return (16, 4)
+        return (4,) if self.has("lds_dma") else ()
+
     def __repr__(self) -> str:
         return f"Target({self.name!r})"
 

@@ -86,12 +86,11 @@ def _split_address(b: Core, base: Reg, place: Reg, off: int) -> tuple[Operand, O
 
 
 def shared_address(b: Core, lane: Lane) -> tuple[Reg, list[Operand]]:
-    """(vector address, offset) of a place in shared memory."""
+    """(vector address, offset) of a place in shared memory; what the immediate cannot hold goes to the register, the same for all neighbours."""
     off = wrap_int(lane.off, U32)
-    if off not in SHARED_OFFSET:
-        return b.vector(lane), []
-    base = b.vector(b.const(U32, 0) if lane.reg is None else b.base(lane))
-    return base, [Symbol(f"offset:{off}")] if off else []
+    low = off % len(SHARED_OFFSET)
+    base = b.vector(Lane(lane.dtype, lane.reg, off - low, uniform=lane.uniform))
+    return base, [Symbol(f"offset:{low}")] if low else []
 
 
 def load(

@@ -1,14 +1,16 @@
-"""Copies from global memory straight into LDS (``global_load_lds_*``), which need no registers and count on ``vmcnt``.
+"""Copies from global memory straight into LDS (``global_load_lds_*``, ``buffer_load_* lds``), which need no registers and count on ``vmcnt``.
 
 One instruction copies 4 bytes a lane (16 on gfx950, too): lane l's go to ``M0 + l * size``. The immediate offset would be added on both
-sides, so there is none. Lanes that EXEC leaves out write nothing. Which tiles can be copied so is said by `ir.lane_runs`.
+sides, so there is none. Lanes that EXEC leaves out write nothing; lanes that are out of a buffer's range write zeros. Which tiles can be copied
+so is said by `ir.lane_runs`.
 """
 
 from __future__ import annotations
 
+from mimw.codegen.amdgcn.buffer import HALF, resource
 from mimw.codegen.amdgcn.builder import AmdgcnBuilder
-from mimw.codegen.amdgcn.builder_core import is_scalar, signed32
-from mimw.codegen.amdgcn.builder_memory import modifiers
+from mimw.codegen.amdgcn.builder_core import is_scalar, signed32, signed64
+from mimw.codegen.amdgcn.builder_memory import OUT_OF_RANGE, modifiers
 from mimw.codegen.lane import CTA, LANE, Lane, wrap_int
 from mimw.codegen.lowering import Shared
 from mimw.codegen.machine import Imm, Operand, Symbol
@@ -17,14 +19,7 @@ from mimw.ir.layout import Layout, SharedLayout
 from mimw.ir.types import I32, I64, U32, U64
 from mimw.target import Target
 
-_OPCODES = {4: "p_global_load_lds_dword", 16: "p_global_load_lds_dwordx4"}
-
-
-def run_sizes(target: Target) -> tuple[int, ...]:
-    """Bytes a lane that one instruction can copy, most first; empty where there is none."""
-    if target.has("lds_dma_wide"):
-        return (16, 4)
-    return (4,) if target.has("lds_dma") else ()
+_SIZES = {4: "dword", 16: "dwordx4"}
 
 
 class Runs:
@@ -45,12 +40,28 @@ class Runs:
 
     def copy(self, r: int, pointer: Lane, guard: Lane | None, how: str) -> None:
         """Start copying registers ``r .. r + width - 1``, whose first lies at `pointer` in global memory."""
+        self._emit("global", [*_address(self._b, pointer)], r, guard, modifiers(how))
+
+    def copy_or_zero(self, r: int, pointer: Lane, wanted: Lane, guard: Lane | None, how: str) -> bool:
+        """As `copy`, with zeros in lanes where `wanted` is false; False, and nothing done, where the pointer is not known by its parts."""
         b = self._b
-        vector, scalar = _address(b, pointer)
+        split = b.splits.get(pointer.reg) if pointer.reg is not None else None
+        off = signed64(wrap_int(pointer.off, I64))
+        if split is None or off < 0 or split[2] + off + self.size > HALF:
+            return False
+        base, place, _ = split
+        place = b.reg_of(b.valu("v_cndmask_b32", U32, OUT_OF_RANGE, place, b.register(wanted), uniform=LANE))
+        words = resource(b, Lane(U64, base, uniform=CTA), wild=True)
+        rest: Operand = b.scalar_register(b.const(U32, off)) if off else Imm(0)
+        self._emit("buffer", [place, words, rest], r, guard, [Symbol("offen"), *modifiers(how)])
+        return True
+
+    def _emit(self, how: str, address: list[Operand], r: int, guard: Lane | None, more: list[Operand]) -> None:
+        b = self._b
         place = self.base(r)
-        more = Imm(signed32(place.off) if place.reg is not None else 0)
         start = b.scalar(place if place.reg is None else b.base(place))
-        b.emit(_OPCODES[self.size], [vector, scalar, start, more, *modifiers(how)], 0, guard)
+        step = Imm(signed32(place.off) if place.reg is not None else 0)
+        b.emit(f"p_{how}_load_lds_{_SIZES[self.size]}", [*address, start, step, *more], 0, guard)
 
     def write(self, r: int, values: list[Lane], guard: Lane | None) -> None:
         """Store the same registers from lanes: what a copy does not bring."""
@@ -63,7 +74,7 @@ def runs_of(
     b: AmdgcnBuilder, target: Target, layout: Layout, shared: SharedLayout, elem_bytes: int, place: Shared, most: int
 ) -> Runs | None:
     """How a tile in `layout` is copied to a buffer, whose elements' addresses allow accesses of `most` bytes; None where it can't be."""
-    for size in run_sizes(target):
+    for size in target.lane_copies:
         if size > most or place.align % size:
             continue
         offsets = offsets_of(layout, shared, elem_bytes, size, place.mix)
@@ -124,4 +135,4 @@ def wait_groups(b: AmdgcnBuilder, pending: int) -> None:
     b.emit("p_wait_group", [Imm(pending)])
 
 
-__all__ = ["Runs", "end_copy", "end_group", "run_sizes", "runs_of", "wait_copy", "wait_groups"]
+__all__ = ["Runs", "end_copy", "end_group", "runs_of", "wait_copy", "wait_groups"]

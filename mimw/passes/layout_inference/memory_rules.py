@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from mimw.diagnostics import InternalError
 from mimw.ir.core import OpBase, Value
 from mimw.ir.lane_runs import offsets_of, run_layout
@@ -50,8 +52,9 @@ class AccessRule(Rule):
         if fact.contiguity[run] == 1:
             run = -1
         price = costs.global_access(primary, run, vec, bits, op.name == "memory.store")
-        if op.name == "async_copy.load" and ctx.target.has("lds_dma") and not _is_straight(op, primary, ctx):
-            price += costs.shared_bytes(primary, bits)
+        buffer = _buffer(op, ctx)
+        if buffer is not None and not _is_straight(buffer, primary, ctx):
+            price += costs.shared_bytes(primary, bits)  # through registers
         return price
 
 
@@ -89,32 +92,34 @@ _STORE_BYTES, _ROW_BYTES = 8, 128
 """What a lane stores at once of a turned tile, and what the shared memory takes in a cycle."""
 
 
-def _run_sizes(ctx: Context) -> tuple[int, ...]:
-    """Bytes a lane that a copy straight into shared memory takes, most first."""
-    if ctx.target.has("lds_dma_wide"):
-        return (16, 4)
-    return (4,) if ctx.target.has("lds_dma") else ()
-
-
-def _buffer(op: OpBase) -> tuple[MemDescType, SharedLayout] | None:
-    """The buffer that an asynchronous copy fills, and how it lies."""
-    if not isinstance(op, AsyncLoadOp):
+def _buffer(op: OpBase, ctx: Context) -> MemDescType | None:
+    """The buffer that lanes can fill straight from global memory: of an asynchronous copy, or of a load that feeds one only, where copies
+    are wide and shared memory holds the buffers of a loop four times (two slots each for two CTAs: `pipelining` then makes copies of
+    such loads). What a mask leaves out registers fill for less."""
+    if not ctx.target.lane_copies:
         return None
-    t = op.dst.type
-    assert isinstance(t, MemDescType)
-    return t, t.layout or SharedLayout.row_major(t.shape)
+    if isinstance(op, AsyncLoadOp):
+        t = op.dst.type
+        return t if isinstance(t, MemDescType) else None
+    users = op.results[0].users if op.name == "memory.load" and _mask(op) is None else []
+    if len(users) != 1 or not isinstance(users[0], LocalAllocOp) or ctx.target.lane_copies[0] < 16:
+        return None
+    assert op.parent is not None
+    buffers = [each for each in op.parent.ops if isinstance(each, LocalAllocOp) and each.src is not None]
+    total = sum(prod(each.type.shape) * each.type.dtype.itemsize for each in buffers)
+    return users[0].type if 4 * total <= ctx.target.max_shared_bytes else None
 
 
 def _straight(op: OpBase, dim: int, run: int, ctx: Context) -> Layout | None:
     """The layout in which lanes copy straight into shared memory, where addresses allow `run` bytes at once along `dim`."""
-    found = _buffer(op)
-    if found is None:
+    t = _buffer(op, ctx)
+    if t is None:
         return None
-    t, shared = found
+    shared = t.layout or SharedLayout.row_major(t.shape)
     size = t.dtype.itemsize
     if shared.rank > 1 and shared.bases[dim][:1] != (1,):
         return None  # the buffer lies along another dimension than global memory
-    for most in _run_sizes(ctx):
+    for most in ctx.target.lane_copies:
         if most <= max(run, size):
             layout = run_layout(t.shape, shared, size, most, ctx.num_warps, ctx.target.warp_size)
             if layout is not None:
@@ -122,12 +127,10 @@ def _straight(op: OpBase, dim: int, run: int, ctx: Context) -> Layout | None:
     return None
 
 
-def _is_straight(op: OpBase, layout: Layout, ctx: Context) -> bool:
-    """Whether lanes copy straight into shared memory."""
-    found = _buffer(op)
-    assert found is not None
-    t, shared = found
-    return any(offsets_of(layout, shared, t.dtype.itemsize, size) is not None for size in _run_sizes(ctx))
+def _is_straight(t: MemDescType, layout: Layout, ctx: Context) -> bool:
+    """Whether lanes copy straight into a buffer."""
+    shared = t.layout or SharedLayout.row_major(t.shape)
+    return any(offsets_of(layout, shared, t.dtype.itemsize, size) is not None for size in ctx.target.lane_copies)
 
 
 def _mask(op: OpBase) -> Value | None:

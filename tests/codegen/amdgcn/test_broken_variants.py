@@ -96,7 +96,8 @@ def redundant(case: Case, at: int) -> str:
       atomic; an acquire (all waves meet, caches are dropped) what is loaded behind it. In a launch of one workgroup which loads nothing
       that it stores, nobody does. The simulator has no caches to see it by.
     - A wait for all of shared memory is repeated before anything reads it or tells other waves; or what tells them is an arrive that a
-      second one at the same barrier follows, behind such a wait.
+      second one at the same barrier follows, behind such a wait; or nothing but an arrive was asked since the last one. The same for a wait for
+      copies and two arrives.
     - A wait state behind a label: the branch that leads there costs more than the pass counts for it.
     """
     line = case.lines[at]
@@ -113,6 +114,16 @@ def redundant(case: Case, at: int) -> str:
             return "waited for once more before anybody looks"
         both = following[0][:2] == following[-1][:2] and following[0][3:4] == following[-1][3:4]
         if following[0][0] == "ds_add_u32" and following[1][1:] == ["lgkmcnt(0)"] and both:
+            return "the phase needs this wave's second arrival too, which waits for all"
+        asked = [text.split()[0] for text in case.lines[:at] if re.match(r"\s+(ds_|.*lgkmcnt\(0\))", text)]
+        if asked[-2:] == ["s_waitcnt", "ds_add_u32"]:
+            return "an arrive is nothing to wait for"
+    if "vmcnt" in line and "lgkmcnt" not in line:
+        following = [
+            text.split() for text in case.lines[at + 1 :] if re.match(r"\s+(ds_|s_barrier|.*vmcnt\(0\))", text)
+        ][:3]
+        arrives = [words[0] for words in following] == ["ds_add_u32", "s_waitcnt", "ds_add_u32"]
+        if arrives and following[0][1:2] == following[2][1:2] and following[0][3:4] == following[2][3:4]:
             return "the phase needs this wave's second arrival too, which waits for all"
     if "s_nop" in line:
         before = case.lines[:at]
@@ -172,13 +183,13 @@ SMALL = {"BM": 64, "BN": 64, "BK": 32, "STAGES": 2}
 
 
 def tasks_case(target: str) -> Case:
-    """Example 05: copies by one task, products by others, barriers in shared memory."""
+    """Example 05: copies by one task, products by others, barriers in shared memory; blocks inside of the tensors and at their edges."""
     module = load("05_warp_specialized_matmul.py")
     types = ["tensor_desc<64x32xf16>", "tensor_desc<32x64xf16>", "tensor_desc<32x64xf16>", "i32"]
     made = module.with_pipeline.compile(types, SMALL, target=target)
-    a, b = (np.random.default_rng(4).integers(-4, 5, shape).astype(np.float16) for shape in ((64, 136), (136, 64)))
-    a, b = a[:, :135], b[:135, :63]  # rows end at the last place of a vector
-    c = np.zeros((64, 64), np.float16)[:, :63]
+    a, b = (np.random.default_rng(4).integers(-4, 5, shape).astype(np.float16) for shape in ((64, 136), (136, 128)))
+    a, b = a[:, :135], b[:135, :127]  # rows end at the last place of a vector
+    c = np.zeros((64, 128), np.float16)[:, :127]
     grid, args = module.plan(a, b, c, **SMALL)
 
     def fresh() -> list[Any]:

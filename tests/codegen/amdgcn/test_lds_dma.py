@@ -10,6 +10,7 @@ import pytest
 
 import mimw
 import mimw.language as ml
+from benchmarks import amd_gemm
 from mimw.jit import Kernel
 from mimw.runtime.launch import CompiledKernel
 from mimw.sim.amdgcn.errors import SimulationError
@@ -26,6 +27,11 @@ def text_of(kernel: CompiledKernel) -> str:
 def count(kernel: CompiledKernel, pattern: str) -> int:
     """How many instructions match."""
     return len(re.findall(rf"^\s*{pattern}", text_of(kernel), re.MULTILINE))
+
+
+def straight(kernel: CompiledKernel) -> int:
+    """How many instructions load straight into LDS."""
+    return count(kernel, r"(global_load_lds_|buffer_load_.*\blds\b)")
 
 
 @mimw.kernel
@@ -194,8 +200,16 @@ def test_groups_in_loops(stages: int, noise: bool) -> None:
 def test_waits_leave_younger_groups_under_way(target: str) -> None:
     constants = {"BLOCK": 1024, "STAGES": 3, "NOISE": False}
     kernel = ring_of.compile(["*f32:16", "*f32:16", "i32"], constants, target=target, num_warps=4)
-    assert count(kernel, "global_load_lds") and not count(kernel, "global_load_dword")
+    assert straight(kernel) and not count(kernel, "global_load_dword")
     assert count(kernel, {"gfx950": r"s_waitcnt vmcnt\(1\)", "gfx942": r"s_waitcnt vmcnt\(4\)"}[target])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_zeros_by_offsets_out_of_range(target: str) -> None:
+    """Where a base and small offsets are known, what the mask leaves out needs no stores."""
+    constants = {"BLOCK": 1024, "STAGES": 2, "NOISE": False}
+    kernel = ring_of.compile(["*f32:16", "*f32:16", "i32"], constants, target=target, num_warps=4)
+    assert count(kernel, r"buffer_load_.*\blds\b") and not count(kernel, "ds_write")
 
 
 @mimw.kernel
@@ -261,3 +275,31 @@ def test_a_missing_barrier_is_told() -> None:
     x = numbers((64, 64), "float16")
     args = [x, np.zeros_like(x), 64]
     assert "race" in broken(turn, types("f16"), {"BM": 64, "BN": 64}, "s_barrier", args)
+
+
+# --- loops of products
+
+
+def test_a_written_out_loop_holds_no_stores() -> None:
+    """256x256x64 in two slots: what was loaded and stored is copied."""
+    kernel = amd_gemm.by_copies("gfx950")
+    kinds = amd_gemm.kinds_of(kernel.loop)
+    assert kernel.spills == 0 and not kinds["LDS write"] and kinds["barrier"] == 1
+    assert sum("load_lds" in line or " lds" in line for line in kernel.loop) == 8 == kinds["global"]
+    assert len(kernel.loop) <= 128
+
+
+@pytest.mark.parametrize("bound", ["", "<1048576"])
+def test_pipelined_loops_copy_straight(bound: str) -> None:
+    """With and without pointers that are known by their parts."""
+    block = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64}
+    given = ["*f16:16"] * 3 + [f"i32:16{bound}"] * 6
+    kernel = amd_gemm.gemm.compile(given, block, target="gfx950", num_warps=4, num_stages=2)
+    loop = amd_gemm.hot_loop(str(kernel.asm["amdgcn"]))
+    assert not amd_gemm.kinds_of(loop)["LDS write"]
+    assert sum("load_lds" in line or " lds" in line for line in loop) == 4
+    for trips in (1, 2, 5):
+        a, b = numbers((64, 64 * trips), "float16") % 5, numbers((64 * trips, 64), "float16") % 3
+        out = np.full((64, 64), np.nan, np.float16)
+        run_compiled(kernel, (1,), [a, b, out, 64, 64, 64 * trips, 64 * trips, 64, 64], seed=trips)
+        np.testing.assert_array_equal(out, (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16))

@@ -45,7 +45,7 @@ def _straight(ctx: Lowering, op: Any, runs: Runs) -> None:
     inside = ctx.holes(layout, t.shape)
     pointers = ctx.tile(op.ptr)
     masks = ctx.tile(op.mask) if op.mask is not None else None
-    other = as_memory(ctx, list(ctx.tile(op.other))) if op.other is not None else None
+    other = _filling(ctx, op)
     dtype = U8 if t.dtype is I1 else t.dtype
     zero = b.const(dtype, 0)
     low = (1 << len(layout.reg)) - 1
@@ -54,12 +54,19 @@ def _straight(ctx: Lowering, op: Any, runs: Runs) -> None:
         if r & low & registers:
             continue
         here = b.both(owner, inside(r))
-        wanted = here if masks is None else b.both(here, masks[r])
-        runs.copy(r, pointers[r], wanted, cache_words(op))
-        if masks is not None:
-            rest.append((r, b.both(here, b.invert(masks[r]))))
+        mask = masks[r] if masks is not None else b.const(I1, 1)
+        if mask.reg is not None and other is None and runs.copy_or_zero(r, pointers[r], mask, here, cache_words(op)):
+            continue
+        runs.copy(r, pointers[r], b.both(here, mask), cache_words(op))
+        rest.append((r, b.both(here, b.invert(mask))))
     for r, guard in rest:  # behind all copies, which wait for earlier accesses of LDS
         runs.write(r, other[r : r + runs.width] if other is not None else [zero] * runs.width, guard)
+
+
+def _filling(ctx: Lowering, op: Any) -> list[Lane] | None:
+    """What stands where the mask leaves out; None for zeros."""
+    found = as_memory(ctx, list(ctx.tile(op.other))) if op.other is not None else None
+    return None if found is None or all(x.reg is None and not x.off for x in found) else found
 
 
 def _through_registers(ctx: Lowering, op: Any, width: int) -> None:
@@ -71,7 +78,7 @@ def _through_registers(ctx: Lowering, op: Any, width: int) -> None:
     place = ctx.shared[op.dst]
     unmasked = guards(ctx, op.ptr, op.mask)
     pointers = ctx.tile(op.ptr)
-    other = as_memory(ctx, list(ctx.tile(op.other))) if op.other is not None else None
+    other = _filling(ctx, op)
     copies = algebra.owner_mask(layout)[0] & (1 << len(layout.reg)) - 1
     moved: list[Lane] = []
     for r in range(0, layout.num_regs, width):

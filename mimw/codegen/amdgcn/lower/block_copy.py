@@ -15,7 +15,7 @@ from __future__ import annotations
 from math import gcd
 from typing import Any
 
-from mimw.codegen.amdgcn.lds_dma import Runs, end_copy, run_sizes, runs_of, wait_copy
+from mimw.codegen.amdgcn.lds_dma import Runs, end_copy, runs_of, wait_copy
 from mimw.codegen.amdgcn.lower.atomic import Atomic
 from mimw.codegen.amdgcn.lower.barrier import land
 from mimw.codegen.amdgcn.lower.branch import Only, either, unsigned
@@ -219,7 +219,7 @@ class _Straight:
         t, shared = memdesc(ctx, op.dst)
         size = t.dtype.itemsize
         aligned = min(_WIDEST, size * gcd(_WIDEST // size, _divisor(ctx, op.coords[-1])))
-        for run in run_sizes(ctx.target):
+        for run in ctx.target.lane_copies:
             layout = run_layout(t.shape, shared, size, run, ctx.num_warps, ctx.warp_size) if run <= aligned else None
             if layout is None or layout.contiguity(len(t.shape) - 1) * size < run:
                 continue

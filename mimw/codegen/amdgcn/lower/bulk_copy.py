@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.amdgcn.lds_dma import end_copy, run_sizes, runs_of, wait_copy
+from mimw.codegen.amdgcn.lds_dma import end_copy, runs_of, wait_copy
 from mimw.codegen.amdgcn.lower.barrier import land
 from mimw.codegen.amdgcn.lower.branch import either, unsigned
 from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
@@ -68,7 +68,7 @@ def lower_bulk_load(ctx: Lowering, op: Any) -> None:
     pred = ctx.scalar(op.pred) if op.pred is not None else b.const(I1, 1)
     if pred.reg is None and not pred.off:
         return
-    size = next(size for size in run_sizes(ctx.target) if ctx.shared[op.dst].align % size == 0)
+    size = next(size for size in ctx.target.lane_copies if ctx.shared[op.dst].align % size == 0)
     chunks = _Chunks(ctx, op.dst, op.bytes, size)
     if pred.reg is None:
         _start(ctx, op, chunks)
