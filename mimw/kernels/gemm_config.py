@@ -47,6 +47,8 @@ class GemmConfig:
             raise ValueError(f"ROWS divides BM; {ROWS} does not divide {BM}")
         if SIDE_BY_SIDE and kernel != "cooperative":
             raise ValueError("SIDE_BY_SIDE is for the kernel 'cooperative'")
+        if COLUMNS < 8 or COLUMNS % 8:
+            raise ValueError(f"COLUMNS is a multiple of 8, not {COLUMNS}: wgmma's results come in groups of 8 columns")
         self.kernel = kernel
         self.BM, self.BN, self.BK, self.STAGES = BM, BN, BK, STAGES
         self.GROUP_M, self.COLUMNS, self.BUFFERS, self.SPLITS = GROUP_M, COLUMNS, BUFFERS, SPLITS

@@ -150,6 +150,12 @@ def test_clusters_without_spills(kernel: str):
         clean(compiled(config, majors, "bf16", "bf16"))
 
 
+def test_columns_come_in_groups_of_eight():
+    for columns in (0, 4, 12):
+        with pytest.raises(ValueError, match="multiple of 8"):
+            GemmConfig("pingpong", 128, 192, 64, 3, COLUMNS=columns)
+
+
 def test_bodies_are_short():
     assert 20 < body_lines(gemm.gemm_cooperative) < 80
     assert 20 < body_lines(gemm.gemm_pingpong) < 80
