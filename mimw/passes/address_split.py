@@ -279,8 +279,8 @@ def _sum(b: Builder, a: _Split, c: _Split) -> _Split | None:
 def _shifted(b: Builder, a: _Split) -> _Split:
     """The tile moved up so that it begins at 0; its range may then reach 2^32, which the caller refuses."""
     assert a.lane is not None
-    least = b.constant(-a.lo, a.lane.type) if -a.lo < 1 << 31 else a.lane
-    return _Split(None, 0, b.elementwise("arith.add", a.lane, least), 0, a.hi - a.lo)
+    up = b.constant(-a.lo, a.lane.type)  # wraps where that is 2^31, and the sum with it
+    return _Split(None, 0, b.elementwise("arith.add", a.lane, up), 0, a.hi - a.lo)
 
 
 def _total(b: Builder, a: Value | None, c: Value | None) -> Value | None:

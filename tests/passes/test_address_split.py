@@ -139,6 +139,23 @@ def test_steps_backwards_start_at_the_lowest_element() -> None:
     assert (fact.lo, fact.hi) == (0, 252)
 
 
+def test_the_lowest_offset_of_all() -> None:
+    """From -2^31 on: what moves it up is 2^31, which i32 only has as -2^31."""
+    k = Kernel(pointer("x", I8), pointer("out", I64), scalar("u"))
+    x, out, u = k.args
+    offsets = k.minnum(k.splat(u, 64), k.const(-1, TensorType((64,), I32)))
+    pointers = k.ptr(x, k.op(CastOp(offsets, I64, loc=k.loc)))
+    origin = k.splat(k.op(CastOp(x, I64, loc=k.loc)), 64)
+    k.store(k.ptr(out, k.arange(64)), k.sub(k.op(CastOp(pointers, I64, loc=k.loc)), origin))
+    module = k.finish()
+    text = split(module)
+    assert f"value = {-(1 << 31)}}} : i64" in text, "the base moves to the lowest"
+    for value in (-(1 << 31), -5, 7):
+        got = np.zeros(64, np.int64)
+        run(module, [np.zeros(8, np.int8), got, value], (1,))
+        assert (got == min(value, -1)).all()
+
+
 def test_offsets_from_memory_stay() -> None:
     k = Kernel(pointer("x", F32), pointer("i", I32))
     x, i = k.args
