@@ -50,7 +50,7 @@ def compile_for(kernel: Any, args: Sequence[Any], constants: dict[str, Any], tar
     signature = {
         n: f"*{NAMES[a.dtype.name]}:16" if isinstance(a, np.ndarray) else "i32" if isinstance(a, int) else "f32"
         if isinstance(a, float) else a
-        for n, a in zip(names, args, strict=True)
+        for n, a in zip(names, args, strict=False)  # the others have defaults
     }  # fmt: skip
     compiled = kernel.compile(signature, constants, target=target, **options)
     assert find_ptxas() is not None

@@ -20,6 +20,7 @@ ACCESS = 4.0  # per memory instruction
 BARRIER = 20.0
 SHUFFLE = 4.0
 LOOP = 10.0  # how often a loop body is thought to run
+FORBIDDEN = 1e9  # what is in flight stays in its registers
 
 
 @lru_cache(maxsize=4096)

@@ -12,7 +12,7 @@ from collections import deque
 from mimw.diagnostics import InternalError
 from mimw.ir.core import Block, Function, Module, OpBase, Value
 from mimw.ir.layout import Layout
-from mimw.ir.types import TensorType
+from mimw.ir.types import InflightType, TensorType
 from mimw.passes.facts import compute
 from mimw.passes.layout_inference import costs
 from mimw.passes.layout_inference.apply import apply
@@ -177,6 +177,8 @@ class Graph:
         if source is target and source.op is None:
             return
         weight = costs.LOOP ** min(depth, self.depths.get(value, source.depth))
+        if isinstance(value.type, InflightType):
+            weight *= costs.FORBIDDEN
         self.uses.append(Use(source, result, target, index, tile, weight))
 
     def _carried(self, op: OpBase, depth: int) -> list[Node | None]:
