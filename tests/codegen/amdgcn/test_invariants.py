@@ -29,7 +29,7 @@ def test_a_chain_leaves_with_its_last_use() -> None:
     (x,) = p.loop([p.lane])
     first = p.make("v_xor_b32", "v32", p.lane, Imm(3))
     second = p.make("v_xor_b32", "v32", first, Imm(5))
-    p.end_loop([p.make("v_add_u32", "v32", x, second)])
+    p.end_loop([p.make("v_mul_lo_u32", "v32", x, second)])
     p.store(x)
     fn, count = moved(p)
     assert count == 2
@@ -69,7 +69,7 @@ def test_out_of_both_loops() -> None:
     (x,) = p.loop([p.lane], "outer")
     outer = p.head
     (y,) = p.loop([x], "inner")
-    p.end_loop([p.make("v_add_u32", "v32", y, p.make("v_xor_b32", "v32", p.lane, Imm(3)))])
+    p.end_loop([p.make("v_mul_lo_u32", "v32", y, p.make("v_xor_b32", "v32", p.lane, Imm(3)))])
     p.head = outer
     p.end_loop([y])
     p.store(x)
