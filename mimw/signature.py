@@ -215,8 +215,8 @@ def parse_signature(
 
 
 _TYPE_NAMES = {
-    "fp16": "f16", "fp32": "f32", "fp64": "f64", "fp8e4nv": "f8e4m3", "fp8e5": "f8e5m2", "float16": "f16", "bfloat16": "bf16",
-    "float32": "f32", "float64": "f64", "bool": "i1",
+    "fp16": "f16", "fp32": "f32", "fp64": "f64", "fp8e4nv": "f8e4m3", "fp8e5": "f8e5m2", "fp8e4b8": "f8e4m3fnuz",
+    "fp8e5b16": "f8e5m2fnuz", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "bool": "i1",
 }  # fmt: skip
 
 

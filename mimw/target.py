@@ -7,7 +7,7 @@ Limits are those of the CUDA C++ Programming Guide, section "Compute Capabilitie
 of AMD's "CDNA3" and "CDNA4" instruction set documents. Feature words of AMD's targets:
 
     mfma            matrix products of a wave; `mfma_k2`: f16, bf16 and i8 forms of twice the depth; `xf32`, `f8f6f4`
-    fp8_fnuz        fp8 is e4m3fnuz and e5m2fnuz: other bits than mimw's f8e4m3 and f8e5m2, which are `fp8_ocp`
+    fp8_fnuz        instructions take 8-bit floats as f8e4m3fnuz and f8e5m2fnuz; `fp8_ocp`: as f8e4m3 and f8e5m2
     wave_barriers   tasks are waves that meet through words of shared memory, on which every wave arrives for itself; all have
                     the same number of registers, and copy by themselves what an engine copies elsewhere
     lds_dma         loads straight to shared memory, 4 bytes a lane; `lds_dma_wide`: 12 and 16 bytes

@@ -9,22 +9,21 @@ from mimw.ir.types import DType
 
 
 def encode(value: float, dtype: DType) -> int:
-    """The bits of `value` as `dtype`, rounded to nearest even. Overflow gives infinity (f8e4m3, which has none: its NaN)."""
+    """The bits of `value` as `dtype`, rounded to nearest even. Overflow gives infinity (8-bit floats that have none: NaN)."""
     if dtype.bits == 64:
         return struct.unpack("<Q", struct.pack("<d", value))[0]
     m, e = dtype.mantissa, dtype.exponent
     sign = (1 << (m + e)) if math.copysign(1.0, value) < 0 else 0
-    no_infinity = dtype.bits == 8 and e == 4
     top = (1 << e) - 1
-    nan = (top << m) | ((1 << m) - 1 if dtype.bits == 8 else 1 << (m - 1))
-    infinity = nan if no_infinity else top << m
+    nan, largest = _nan_and_largest(dtype)
     if math.isnan(value):
         return nan
+    infinity = (top << m) | sign if largest + 1 == top << m else nan
     if math.isinf(value):
-        return sign | infinity
+        return infinity
     if value == 0:
-        return sign
-    bias = (1 << (e - 1)) - 1
+        return 0 if dtype.fnuz else sign
+    bias = dtype.bias
     fraction, power = math.frexp(abs(value))  # 0.5 <= fraction < 1
     exponent = max(power - 1, 1 - bias)
     scaled = math.ldexp(fraction, power - exponent + m)  # in units of the last place; exact
@@ -33,8 +32,21 @@ def encode(value: float, dtype: DType) -> int:
     if rest > 0.5 or (rest == 0.5 and units & 1):
         units += 1
     bits = units + ((exponent + bias - 1) << m)  # a carry out of the mantissa moves the exponent up by itself
-    largest = nan - 1 if no_infinity else (top << m) - 1
-    return sign | (infinity if bits > largest else bits)
+    if bits > largest:
+        return infinity
+    return 0 if dtype.fnuz and not bits else sign | bits
+
+
+def _nan_and_largest(dtype: DType) -> tuple[int, int]:
+    """The code of a NaN, and that of the largest finite number."""
+    m, e = dtype.mantissa, dtype.exponent
+    top = (1 << e) - 1
+    every = (1 << (m + e)) - 1
+    if dtype.fnuz:
+        return every + 1, every
+    if dtype.bits == 8:
+        return every, every - 1 if e == 4 else (top << m) - 1
+    return top << m | 1 << (m - 1), (top << m) - 1
 
 
 def decode(bits: int, dtype: DType) -> float:
@@ -42,11 +54,13 @@ def decode(bits: int, dtype: DType) -> float:
     if dtype.bits == 64:
         return struct.unpack("<d", struct.pack("<Q", bits))[0]
     m, e = dtype.mantissa, dtype.exponent
+    if dtype.fnuz and bits == 0x80:
+        return math.nan
     sign = -1.0 if bits >> (m + e) & 1 else 1.0
     exponent = bits >> m & ((1 << e) - 1)
     mantissa = bits & ((1 << m) - 1)
-    bias = (1 << (e - 1)) - 1
-    if exponent == (1 << e) - 1:
+    bias = dtype.bias
+    if exponent == (1 << e) - 1 and not dtype.fnuz:
         if dtype.bits == 8 and e == 4:
             if mantissa == (1 << m) - 1:
                 return math.nan

@@ -307,8 +307,8 @@ class LaneBuilder(ABC):
         """Two conversions in one instruction with a packed result, or None where there is no such instruction."""
 
     @abstractmethod
-    def fp8_instructions(self) -> bool:
-        """Whether `bytes_from_f32` and `halves_from_bytes` exist."""
+    def fp8_instructions(self, dtype: DType) -> bool:
+        """Whether `bytes_from_f32` and `halves_from_bytes` exist for this 8-bit float."""
 
     @abstractmethod
     def bytes_from_f32(self, lanes: Tile, to: DType) -> list[Lane]:
@@ -317,6 +317,10 @@ class LaneBuilder(ABC):
     @abstractmethod
     def halves_from_bytes(self, lo: Lane, hi: Lane) -> tuple[Lane, Lane]:
         """Two 8-bit floats as packed f16, exactly."""
+
+    @abstractmethod
+    def upper_bytes(self, lo: Lane, hi: Lane) -> Lane:
+        """Two 8-bit elements, not both constant, as the upper bytes of the halves of a u32; zeros below them."""
 
     @abstractmethod
     def bf16_to_f32(self, lane: Lane) -> Lane:

@@ -15,18 +15,22 @@ if TYPE_CHECKING:
 class DType:
     """A scalar type. `kind` is "bool", "int", "uint" or "float"; `bits` its width in memory (bool: 8 in memory, 1 as a value).
 
-    Floats carry `mantissa` (explicit bits) and `exponent` bits: from them come ulps and exactness of casts.
+    Floats carry `mantissa` (explicit bits) and `exponent` bits: from them come ulps and exactness of casts. `fnuz` marks the 8-bit floats of
+    CDNA3: no infinity, no -0, whose code is the only NaN, and a bias one larger.
     """
 
-    __slots__ = ("bits", "exponent", "kind", "mantissa", "name", "numpy_name")
+    __slots__ = ("bits", "exponent", "fnuz", "kind", "mantissa", "name", "numpy_name")
 
-    def __init__(self, name: str, kind: str, bits: int, numpy_name: str, mantissa: int = 0, exponent: int = 0) -> None:
+    def __init__(
+        self, name: str, kind: str, bits: int, numpy_name: str, mantissa: int = 0, exponent: int = 0, fnuz: bool = False
+    ) -> None:
         self.name = name
         self.kind = kind
         self.bits = bits
         self.numpy_name = numpy_name
         self.mantissa = mantissa
         self.exponent = exponent
+        self.fnuz = fnuz
 
     def __str__(self) -> str:
         return self.name
@@ -38,6 +42,11 @@ class DType:
     def itemsize(self) -> int:
         """Bytes of one element in memory."""
         return self.bits // 8
+
+    @property
+    def bias(self) -> int:
+        """What a float's exponent field holds for numbers in [1, 2)."""
+        return (1 << (self.exponent - 1)) - (0 if self.fnuz else 1)
 
     @property
     def primitive_bitwidth(self) -> int:
@@ -131,13 +140,16 @@ U32 = DType("u32", "uint", 32, "uint32")
 U64 = DType("u64", "uint", 64, "uint64")
 F8E4M3 = DType("f8e4m3", "float", 8, "float8_e4m3fn", 3, 4)
 F8E5M2 = DType("f8e5m2", "float", 8, "float8_e5m2", 2, 5)
+F8E4M3FNUZ = DType("f8e4m3fnuz", "float", 8, "float8_e4m3fnuz", 3, 4, fnuz=True)
+F8E5M2FNUZ = DType("f8e5m2fnuz", "float", 8, "float8_e5m2fnuz", 2, 5, fnuz=True)
 F16 = DType("f16", "float", 16, "float16", 10, 5)
 BF16 = DType("bf16", "float", 16, "bfloat16", 7, 8)
 F32 = DType("f32", "float", 32, "float32", 23, 8)
 F64 = DType("f64", "float", 64, "float64", 52, 11)
 
 DTYPES: dict[str, DType] = {
-    d.name: d for d in (I1, I8, I16, I32, I64, U8, U16, U32, U64, F8E4M3, F8E5M2, F16, BF16, F32, F64)
+    d.name: d
+    for d in (I1, I8, I16, I32, I64, U8, U16, U32, U64, F8E4M3, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ, F16, BF16, F32, F64)
 }
 
 

@@ -15,7 +15,9 @@ from mimw.ir.core import Value
 from mimw.ir.types import (
     BF16,
     F8E4M3,
+    F8E4M3FNUZ,
     F8E5M2,
+    F8E5M2FNUZ,
     F16,
     F32,
     F64,
@@ -55,8 +57,12 @@ float32 = F32
 float64 = F64
 float8e4nv = F8E4M3
 float8e5 = F8E5M2
+float8e4b8 = F8E4M3FNUZ
+float8e5b16 = F8E5M2FNUZ
 float8_e4m3fn = F8E4M3
 float8_e5m2 = F8E5M2
+float8_e4m3fnuz = F8E4M3FNUZ
+float8_e5m2fnuz = F8E5M2FNUZ
 
 
 def pointer_type(element_ty: DType, address_space: int = 1) -> PointerType:

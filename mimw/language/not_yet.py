@@ -7,7 +7,7 @@ from typing import Any
 from mimw.ir.builder import current_builder
 from mimw.language.semantic import fail
 
-_TRITON = "dot_scaled map_elementwise float8e4b15 float8e4b8 float8e5b16 parallel_range"
+_TRITON = "dot_scaled map_elementwise float8e4b15 parallel_range"
 _TLX = (
     "tmem_copy update_tensor_descriptor async_dot_scaled tcgen05_commit clc_create_context clc_producer "
     "clc_consumer warp_pipeline_stage release_layout require_layout dump_layout assert_same_layout shared_linear_layout_encoding "

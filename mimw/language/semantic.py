@@ -483,7 +483,8 @@ def exact_common(a: Type, b: Type) -> Type | None:
 def holds(wide: DType, narrow: DType) -> bool:
     """Whether every value of `narrow` is a value of `wide` and the kinds agree (int in int, float in float)."""
     if wide.kind == "float":
-        return narrow.kind == "float" and wide.mantissa >= narrow.mantissa and wide.exponent >= narrow.exponent
+        roomy = narrow.kind == "float" and wide.mantissa >= narrow.mantissa and wide.exponent >= narrow.exponent
+        return wide is narrow or (roomy and wide.bits > narrow.bits)
     if wide.kind == "bool" or narrow.kind in ("float", "bool"):
         return False
     low, high = int_bounds(wide)

@@ -87,6 +87,10 @@ def wgmma_obstacle(dot: DotOp, target: Target, num_warps: int) -> str:
 
 
 def _wgmma_types(a: DType, b: DType, acc: DType, precision: str) -> bool:
+    return not (a.fnuz or b.fnuz) and _product_types(a, b, acc, precision)
+
+
+def _product_types(a: DType, b: DType, acc: DType, precision: str) -> bool:
     if a.kind == "float" and a.bits == 16:
         return a is b and (acc is F32 or (a is F16 and acc is F16))
     if a is F32:
@@ -108,7 +112,7 @@ def _mfma_types(a: DType, b: DType, acc: DType) -> bool:
         return a.kind == "int" and b.kind == "int" and b.bits == 8 and acc is I32
     if a.bits >= 32:
         return a is b and a.kind == "float" and acc is a
-    return _wgmma_types(a, b, acc, "")
+    return _product_types(a, b, acc, "")
 
 
 class _Stager:
@@ -130,7 +134,9 @@ class _Stager:
         if (_is_fp8(a) or _is_fp8(b)) and not self._has_fp8(dot):
             for i in (0, 1):
                 _cast_operand(dot, i, F16)
-            return f"fp8 operands are cast to f16, as {self.target.name} has no fp8 product; " + self.stage(dot)
+            return f"fp8 operands are cast to f16, as {self.target.name} has no product of {a} and {b}; " + self.stage(
+                dot
+            )
         obstacle = wgmma_obstacle(dot, self.target, self.num_warps)
         if not obstacle:
             return self._wgmma(dot)
@@ -150,7 +156,9 @@ class _Stager:
         if not (_is_fp8(a) and _is_fp8(b)):
             return False
         if self.target.has("mfma"):
-            return self.target.has("fp8_ocp")
+            return all(self.target.has("fp8_fnuz" if t.fnuz else "fp8_ocp") for t in (a, b))
+        if a.fnuz or b.fnuz:
+            return False
         return self.target.has("fp8_mma_sync") or not wgmma_obstacle(dot, self.target, self.num_warps)
 
     # ------------------------------------------------------------------------------------------------------------- wgmma

@@ -5,7 +5,8 @@ Owns: `describe`, `ArrayInfo`, `ScalarInfo`, the names of foreign dtypes. Assume
 known by what its tensors can do, NumPy and ml_dtypes by the arrays they made. Must not know kernels, drivers, streams'
 owners.
 
-dtype names are mimw's: i1 i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2.
+dtype names are mimw's: i1 i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 f8e4m3fnuz
+f8e5m2fnuz.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ ITEM_SIZE: dict[str, int] = {
     "u8": 1,
     "f8e4m3": 1,
     "f8e5m2": 1,
+    "f8e4m3fnuz": 1,
+    "f8e5m2fnuz": 1,
     "i16": 2,
     "u16": 2,
     "f16": 2,
@@ -48,6 +51,8 @@ _NAMES: dict[str, str] = {
     "float64": "f64",
     "float8_e4m3fn": "f8e4m3",
     "float8_e5m2": "f8e5m2",
+    "float8_e4m3fnuz": "f8e4m3fnuz",
+    "float8_e5m2fnuz": "f8e5m2fnuz",
 }
 
 # (DLDataTypeCode, bits) of dlpack.h.
@@ -66,7 +71,9 @@ _DLPACK_DTYPES: dict[tuple[int, int], str] = {
     (4, 16): "bf16",
     (6, 8): "i1",
     (10, 8): "f8e4m3",
+    (11, 8): "f8e4m3fnuz",
     (12, 8): "f8e5m2",
+    (13, 8): "f8e5m2fnuz",
 }
 _DL_CPU, _DL_CUDA, _DL_CUDA_HOST, _DL_ROCM, _DL_ROCM_HOST, _DL_CUDA_MANAGED = 1, 2, 3, 10, 11, 13
 _DL_FLAG_READ_ONLY = 1

@@ -33,6 +33,8 @@ _KINDS: dict[str, int] = {
     "u8": 0,
     "f8e4m3": 0,
     "f8e5m2": 0,
+    "f8e4m3fnuz": 0,
+    "f8e5m2fnuz": 0,
     "i16": 1,
     "u16": 1,
     "u32": 2,

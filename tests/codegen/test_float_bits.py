@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mimw.codegen.float_bits import decode, encode
-from mimw.ir.types import BF16, F8E4M3, F8E5M2, F16, F32, F64, DType
+from mimw.ir.types import BF16, F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F16, F32, F64, DType
 
 NUMPY = {
     F16: (np.float16, np.uint16),
@@ -20,6 +20,8 @@ NUMPY = {
     F64: (np.float64, np.uint64),
     F8E4M3: (ml_dtypes.float8_e4m3fn, np.uint8),
     F8E5M2: (ml_dtypes.float8_e5m2, np.uint8),
+    F8E4M3FNUZ: (ml_dtypes.float8_e4m3fnuz, np.uint8),
+    F8E5M2FNUZ: (ml_dtypes.float8_e5m2fnuz, np.uint8),
 }
 
 

@@ -17,6 +17,7 @@ from mimw.sim.ptx.run import run_ptx
 NAMES = {
     "float32": "f32", "float16": "f16", "float64": "f64", "bfloat16": "bf16", "int32": "i32", "int64": "i64", "int8": "i8",
     "uint8": "u8", "uint32": "u32", "int16": "i16", "uint64": "u64", "uint16": "u16", "float8_e5m2": "fp8e5", "float8_e4m3fn": "fp8e4nv",
+    "float8_e4m3fnuz": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16",
 }  # fmt: skip
 
 

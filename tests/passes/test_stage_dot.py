@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mimw.ir.core import Module
-from mimw.ir.types import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, U8, DType, MemDescType, TensorType
+from mimw.ir.types import BF16, F8E4M3, F8E4M3FNUZ, F8E5M2, F16, F32, F64, I8, I32, U8, DType, MemDescType, TensorType
 from mimw.passes import pipeline
 from mimw.sim.tile import run
 from mimw.target import get_target
@@ -22,6 +22,7 @@ NUMPY: dict[DType, Any] = {
     F64: np.float64,
     F8E4M3: ml_dtypes.float8_e4m3fn,
     F8E5M2: ml_dtypes.float8_e5m2,
+    F8E4M3FNUZ: ml_dtypes.float8_e4m3fnuz,
     I8: np.int8,
     U8: np.uint8,
     I32: np.int32,
@@ -102,6 +103,16 @@ def test_shapes(target: str, m: int, n: int, k: int) -> None:
         ("sm_80", {}, "mma.sync: sm_80 has no wgmma"),
         ("sm_80", {"dtype": F8E4M3}, "fp8 operands are cast to f16"),
         ("sm_89", {"dtype": F8E4M3}, "mma.sync"),
+        (
+            "sm_89",
+            {"dtype": F8E4M3FNUZ},
+            "fp8 operands are cast to f16, as sm_89 has no product of f8e4m3fnuz and f8e4m3fnuz",
+        ),
+        ("sm_90a", {"dtype": F8E4M3FNUZ}, "fp8 operands are cast to f16"),
+        ("gfx942", {"dtype": F8E4M3FNUZ}, "v_mfma"),
+        ("gfx950", {"dtype": F8E4M3}, "v_mfma"),
+        ("gfx942", {"dtype": F8E4M3}, "fp8 operands are cast to f16"),
+        ("gfx950", {"dtype": F8E4M3FNUZ}, "fp8 operands are cast to f16"),
         ("sm_90a", {"dtype": F32, "out": F32, "precision": "ieee", "n": 32}, "fma"),
     ],
 )

@@ -30,6 +30,8 @@ NUMPY_DTYPES = {
     "f64": np.float64,
     "f8e4m3": ml_dtypes.float8_e4m3fn,
     "f8e5m2": ml_dtypes.float8_e5m2,
+    "f8e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
+    "f8e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
 }
 
 
@@ -205,7 +207,7 @@ class Exporter:
 
 
 @pytest.mark.parametrize("old", [False, True])
-@pytest.mark.parametrize("name", [n for n in NUMPY_DTYPES if n not in ("bf16", "f8e4m3", "f8e5m2")])
+@pytest.mark.parametrize("name", [n for n in NUMPY_DTYPES if n != "bf16" and not n.startswith("f8")])
 def test_dlpack_of_numpy(name: str, old: bool):
     array = np.zeros((4, 5), NUMPY_DTYPES[name])[1:, ::2]
     info = array_info(Exporter(array, old))
@@ -261,6 +263,8 @@ def test_dlpack_refuses_complex_numbers():
         ("float64", "f64"),
         ("float8_e4m3fn", "f8e4m3"),
         ("float8_e5m2", "f8e5m2"),
+        ("float8_e4m3fnuz", "f8e4m3fnuz"),
+        ("float8_e5m2fnuz", "f8e5m2fnuz"),
     ],
 )
 def test_torch_dtypes(spelt: str, name: str):
@@ -289,7 +293,9 @@ def test_real_torch():
     info = array_info(tensor)
     assert (info.kind, info.dtype, info.shape, info.strides) == ("host", "bf16", (4, 3), (6, 2))
     assert info.ptr == tensor.data_ptr()
-    assert array_info(torch.zeros((), dtype=torch.float8_e4m3fn)).dtype == "f8e4m3"
+    for name in ("f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"):
+        spelt = np.dtype(NUMPY_DTYPES[name]).name
+        assert array_info(torch.zeros((), dtype=getattr(torch, spelt))).dtype == name
     with pytest.raises(TypeError, match="a tensor on 'meta' cannot be passed"):
         describe(torch.zeros(3, device="meta"))
     with pytest.raises(TypeError, match="pending negation"):

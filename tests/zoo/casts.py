@@ -25,14 +25,20 @@ ML_TYPES = {
     "f64": ml.float64,
     "e4m3": ml.float8e4nv,
     "e5m2": ml.float8e5,
+    "e4m3z": ml.float8e4b8,
+    "e5m2z": ml.float8e5b16,
 }
-# exponent bits, mantissa bits, whether the top exponent holds numbers (e4m3: all but the last code)
+SMALL = ("e4m3", "e5m2", "e4m3z", "e5m2z")
+# exponent bits, mantissa bits, whether the top exponent holds numbers (e4m3: all but the last code). In those that end in z a code stands for half
+# as much, NaN is where -0 would be, and every other code is a number.
 _FORMAT = {
     "f16": (5, 10, False),
     "bf16": (8, 7, False),
     "f32": (8, 23, False),
     "e4m3": (4, 3, True),
     "e5m2": (5, 2, False),
+    "e4m3z": (4, 3, True),
+    "e5m2z": (5, 2, True),
 }
 
 
@@ -43,11 +49,14 @@ def decode(codes: Any, fmt: str) -> Any:
     sign = np.where(codes >> (e_bits + m_bits) & 1, -1.0, 1.0)
     e = codes >> m_bits & (1 << e_bits) - 1
     m = codes & (1 << m_bits) - 1
-    bias = (1 << e_bits - 1) - 1
+    fnuz = fmt.endswith("z")
+    bias = (1 << e_bits - 1) - (not fnuz)
     normal = np.ldexp(1.0 + m / (1 << m_bits), e - bias)
     value = np.where(e == 0, np.ldexp(m / (1 << m_bits), 1 - bias), normal)
     top = e == (1 << e_bits) - 1
-    if dense:
+    if fnuz:
+        value = np.where(codes & 0xFF == 0x80, np.nan, value)
+    elif dense:
         value = np.where(top & (m == (1 << m_bits) - 1), np.nan, value)
     else:
         value = np.where(top, np.where(m == 0, np.inf, np.nan), value)
@@ -67,13 +76,13 @@ def encode(values: Any, fmt: str, *, toward_zero: bool = False) -> Any:
     up = (size > middle) | ((size == middle) & (low % 2 == 1))
     code = np.where(up & (not toward_zero), high, low)
     largest = len(table) - 1
-    if fmt not in ("e4m3", "e5m2"):
+    if fmt not in SMALL:
         step = table[largest] - table[largest - 1]
         over = np.isinf(values) | ((size >= table[largest] + step / 2) & (not toward_zero))
         code = np.where(over, largest + 1, code)
-    nan = sign_bit - 1
-    code = np.where(np.isnan(values), nan, code)
-    return np.where(np.signbit(values) & ~np.isnan(values), code | sign_bit, code)
+    code = np.where(np.isnan(values), sign_bit if fmt.endswith("z") else sign_bit - 1, code)
+    signed = np.signbit(values) & ~np.isnan(values) & ~((code == 0) & fmt.endswith("z"))
+    return np.where(signed, code | sign_bit, code)
 
 
 def from_codes(codes: Any, fmt: str) -> Any:
@@ -97,7 +106,7 @@ def _convert(x: Any, want: Any, to: str, rounding: str | None = None, block: int
 
 
 @zoo(
-    *[{"fmt": f, "rounding": r, "to": t} for t in ("e4m3", "e5m2") for f in ("f16", "bf16") for r in (None, "rtz")],
+    *[{"fmt": f, "rounding": r, "to": t} for t in SMALL for f in ("f16", "bf16") for r in (None, "rtz")],
     sm80=True,
 )
 def to_fp8_exhaustive_case(rng: Any, fmt: str, rounding: str | None, to: str) -> Run:
@@ -108,10 +117,16 @@ def to_fp8_exhaustive_case(rng: Any, fmt: str, rounding: str | None, to: str) ->
     )
 
 
-@zoo(*[{"fmt": f, "to": t} for f in ("e4m3", "e5m2") for t in ("f16", "bf16", "f32")], sm80=True)
+@zoo(*[{"fmt": f, "to": t} for f in SMALL for t in ("f16", "bf16", "f32")], sm80=True)
 def from_fp8_exhaustive_case(rng: Any, fmt: str, to: str) -> Run:
     codes = np.arange(256)
     return _convert(array(from_codes(codes, fmt), fmt), decode(codes, fmt), to, block=256)
+
+
+@zoo(*[{"fmt": f, "to": t} for f in SMALL for t in SMALL if f != t], sm80=True)
+def between_fp8_exhaustive_case(rng: Any, fmt: str, to: str) -> Run:
+    codes = np.arange(256)
+    return _convert(array(from_codes(codes, fmt), fmt), from_codes(encode(decode(codes, fmt), to), to), to, block=256)
 
 
 @zoo(*[{"fmt": f, "to": t} for f, t in (("f16", "bf16"), ("bf16", "f16"), ("f16", "f32"), ("bf16", "f32"))])
@@ -122,7 +137,7 @@ def halves_exhaustive_case(rng: Any, fmt: str, to: str) -> Run:
     return _convert(array(from_codes(codes, fmt), fmt), want, to, block=4096)
 
 
-@zoo(*[{"to": t, "rounding": r} for t in ("e4m3", "e5m2", "bf16", "f16") for r in (None, "rtz")], sm80=True)
+@zoo(*[{"to": t, "rounding": r} for t in (*SMALL, "bf16", "f16") for r in (None, "rtz")], sm80=True)
 def narrow_f32_case(rng: Any, to: str, rounding: str | None) -> Run:
     # Ties between neighbours, and what lies one f32 step beside them: where rounding twice goes wrong.
     table = decode(np.arange(1 << (7 if to.startswith("e") else 15)), to)
@@ -241,6 +256,8 @@ def integer_to_float(x_ptr, out_ptr, n, BLOCK: ml.constexpr):
             ("i64", "bf16"),
             ("i16", "e5m2"),
             ("u8", "e4m3"),
+            ("i64", "e4m3z"),
+            ("i32", "e5m2z"),
             ("i32", "f16"),
             ("u64", "f32"),
         )
@@ -274,7 +291,15 @@ def bitcasts(x_ptr, out_ptr, back_ptr, n, TO: ml.constexpr, BLOCK: ml.constexpr)
 @zoo(
     *[
         {"fmt": a, "to": b}
-        for a, b in (("f32", "i32"), ("bf16", "u16"), ("f64", "u64"), ("e4m3", "u8"), ("f16", "bf16"), ("e5m2", "i8"))
+        for a, b in (
+            ("f32", "i32"),
+            ("bf16", "u16"),
+            ("f64", "u64"),
+            ("e4m3", "u8"),
+            ("f16", "bf16"),
+            ("e5m2", "i8"),
+            ("e4m3z", "i8"),
+        )
     ]
 )
 def bitcasts_case(rng: Any, fmt: str, to: str) -> Run:

@@ -121,7 +121,7 @@ def _to_device(torch: Any, r: Any) -> tuple[Any, int]:
 _TORCH = {
     "bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32",
     "u64": "uint64", "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "e4m3": "float8_e4m3fn",
-    "e5m2": "float8_e5m2",
+    "e5m2": "float8_e5m2", "e4m3z": "float8_e4m3fnuz", "e5m2z": "float8_e5m2fnuz",
 }  # fmt: skip
 
 

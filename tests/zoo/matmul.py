@@ -167,7 +167,7 @@ def matmul_ieee_case(rng: Any, size: tuple[int, int, int], tile: tuple[int, int,
 @zoo(
     *[
         {"size": s, "tile": t, "majors": j, "dtype": d}
-        for d in ("e4m3", "e5m2")
+        for d in ("e4m3", "e5m2", "e4m3z", "e5m2z")
         for s, t, j in (((64, 64, 64), (64, 64, 64), "rcr"), ((33, 40, 70), (64, 32, 32), "rrr"))
     ]
 )

@@ -35,6 +35,8 @@ DTYPES: dict[str, Any] = {
     "f64": np.dtype(np.float64),
     "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
     "e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "e4m3z": np.dtype(ml_dtypes.float8_e4m3fnuz),
+    "e5m2z": np.dtype(ml_dtypes.float8_e5m2fnuz),
 }
 INTS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 FLOATS = ("f16", "bf16", "f32", "f64")
@@ -46,6 +48,8 @@ _FORMAT = {
     "f64": (52, -1022),
     "e4m3": (3, -6),
     "e5m2": (2, -14),
+    "e4m3z": (3, -7),
+    "e5m2z": (2, -15),
 }
 
 

@@ -141,14 +141,18 @@ class AmdgcnBuilder(Core):
     def convert_pair(self, how: str, lo: Lane, hi: Lane, to: DType) -> tuple[Lane, Lane] | None:
         return builder_convert.convert_pair(self, how, lo, hi, to)
 
-    def fp8_instructions(self) -> bool:
-        return self.target.has("fp8_ocp")
+    def fp8_instructions(self, dtype: DType) -> bool:
+        return self.target.has("fp8_fnuz" if dtype.fnuz else "fp8_ocp")
 
     def bytes_from_f32(self, lanes: Tile, to: DType) -> list[Lane]:
         return builder_convert.bytes_from_f32(self, lanes, to)
 
     def halves_from_bytes(self, lo: Lane, hi: Lane) -> tuple[Lane, Lane]:
         return builder_convert.halves_from_bytes(self, lo, hi)
+
+    def upper_bytes(self, lo: Lane, hi: Lane) -> Lane:
+        zero = Lane(lo.dtype, None)
+        return Lane(U32, self.packed([zero, lo, zero, hi]), uniform=min(lo.uniform, hi.uniform))
 
     def bf16_to_f32(self, lane: Lane) -> Lane:
         reg = self.reg_of(lane)

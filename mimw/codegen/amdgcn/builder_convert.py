@@ -12,6 +12,7 @@ from mimw.codegen.amdgcn.builder_core import Core
 from mimw.codegen.amdgcn.builder_float import float_op
 from mimw.codegen.amdgcn.builder_int import extended
 from mimw.codegen.amdgcn.opcodes import CONVERSIONS, is_float, is_signed
+from mimw.codegen.float_bits import decode
 from mimw.codegen.lane import Lane, bits_of
 from mimw.codegen.machine import Imm, Reg, Symbol
 from mimw.diagnostics import InternalError
@@ -216,7 +217,7 @@ def convert_pair(b: Core, how: str, lo: Lane, hi: Lane, to: DType) -> tuple[Lane
     return Lane(to, reg, 0, 0, uniform), Lane(to, reg, 0, 1, uniform)
 
 
-# --- 8-bit floats, where the instructions mean the formats of the Open Compute Project (gfx950)
+# --- 8-bit floats of the kind that the instructions mean
 
 
 def _kind(dtype: DType) -> str:
@@ -225,7 +226,7 @@ def _kind(dtype: DType) -> str:
 
 def bytes_from_f32(b: Core, lanes: Sequence[Lane], to: DType) -> list[Lane]:
     """Two or four f32 as packed 8-bit floats, saturated: the instruction would make NaN or infinity of what is too large."""
-    largest = 448.0 if to.exponent == 4 else 57344.0
+    largest = decode(0x7F if to.fnuz else 0x7E if to.exponent == 4 else 0x7B, to)
     cut = [_clamped(b, x, largest) for x in lanes]
     word: Reg | None = None
     for i in range(0, len(cut), 2):

@@ -344,9 +344,12 @@ class Core(LaneBuilder):
         if all(x.reg is None for x in lanes):
             mask = (1 << bits) - 1
             return Imm(signed32(sum((x.off & mask) << (bits * i) for i, x in enumerate(lanes))))
-        pieces = [self._piece(x, i * bits // 8) for i, x in enumerate(lanes)]
+        pieces = [self._piece(x, i * bits // 8) for i, x in enumerate(lanes) if x.reg is not None or x.off]
+        if len(pieces) == 1:
+            pieces *= 2
         while len(pieces) > 1:
-            pieces = [self._join(pieces[i], pieces[i + 1]) for i in range(0, len(pieces), 2)]
+            whole = len(pieces) & ~1
+            pieces = [self._join(pieces[i], pieces[i + 1]) for i in range(0, whole, 2)] + pieces[whole:]
         return pieces[0][0]
 
     def _piece(self, lane: Lane, place: int) -> tuple[Reg | Imm, list[int]]:

@@ -169,8 +169,8 @@ class PtxBuilder(Core):
             return self.halves(self.reg_of(pair), to, uniform)
         return None
 
-    def fp8_instructions(self) -> bool:
-        return self.target.has("fp8_cvt")
+    def fp8_instructions(self, dtype: DType) -> bool:
+        return self.target.has("fp8_cvt") and not dtype.fnuz
 
     def bf16_to_f32(self, lane: Lane) -> Lane:
         assert lane.reg is not None
@@ -202,6 +202,12 @@ class PtxBuilder(Core):
             pair = self.reg_of(self.pure("cvt.u16.u32", U16, [word], LANE))
         wide = self.pure(f"cvt.rn.f16x2.{lo.dtype.name[2:]}x2", U32, [pair], LANE)
         return self.halves(self.reg_of(wide), F16)
+
+    def upper_bytes(self, lo: Lane, hi: Lane) -> Lane:
+        if lo.reg is not None and lo.reg is hi.reg and lo.part >= 0:
+            return self.pure("prmt.b32", U32, [lo.reg, Imm(0), Imm(0x0404 | lo.part << 4 | hi.part << 12)], LANE)
+        word = self._pair(self.register(lo), self.register(hi))
+        return self.pure("prmt.b32", U32, [word, Imm(0), Imm(0x2404)], LANE)
 
     def round_to_tf32(self, lanes: Tile) -> list[Lane]:
         # ptxas takes no .f32 register for the result: tf32 is a bit pattern.

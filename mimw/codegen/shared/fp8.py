@@ -1,48 +1,88 @@
-"""8-bit floats in integer arithmetic, for targets without conversion instructions, and by instruction where there is one.
+"""8-bit floats: by instruction where the target has one for the format, else in integer and f16 arithmetic.
 
-Both formats go to f16 exactly and come from f32 with one rounding. e5m2 is the upper half of an f16; e4m3 has its exponent moved by 8
-and no infinity.
+Every format goes to f16 exactly and comes from f32 with one rounding. f8e5m2 is the upper half of an f16; f8e4m3 has its exponent moved by 8 and
+no infinity. The FNUZ kinds have a bias one larger than these, neither infinity nor -0, and NaN where -0 would be.
 """
 
 from __future__ import annotations
 
+from mimw.codegen.float_bits import decode
 from mimw.codegen.lane import Lane, Tile
 from mimw.codegen.lane_builder import LaneBuilder
-from mimw.ir.types import F16, F32, U8, U16, U32, DType
+from mimw.ir.types import F16, F32, I32, U8, U16, U32, DType
 
-_NAN = 0x7F
+_F16_NAN = 0x7FFF
 
 
 def to_f16(b: LaneBuilder, lane: Lane) -> Lane:
     """An 8-bit float as f16, exactly."""
-    return pair_to_f16(b, lane, b.const_bits(lane.dtype, 0))[0] if b.fp8_instructions() else _soft_to_f16(b, lane)  # type: ignore[arg-type]
+    dtype = _dtype(lane)
+    if lane.reg is None:
+        return b.const(F16, decode(lane.off & 0xFF, dtype))
+    return pair_to_f16(b, lane, b.const_bits(dtype, 0))[0]
 
 
 def pair_to_f16(b: LaneBuilder, lo: Lane, hi: Lane) -> tuple[Lane, Lane]:
     """Two 8-bit floats as f16, exactly."""
-    if b.fp8_instructions():
+    dtype = _dtype(lo)
+    if lo.reg is None and hi.reg is None:
+        return to_f16(b, lo), to_f16(b, hi)
+    if b.fp8_instructions(dtype):
         return b.halves_from_bytes(lo, hi)
-    return _soft_to_f16(b, lo), _soft_to_f16(b, hi)
+    if dtype.fnuz:
+        return _soft_fnuz_to_f16(b, lo), _soft_fnuz_to_f16(b, hi)
+    return _soft_pair_to_f16(b, lo, hi)
 
 
-def _soft_to_f16(b: LaneBuilder, lane: Lane) -> Lane:
-    dtype = lane.dtype
-    assert isinstance(dtype, DType)
-    word = b.convert("int", b.bitcast(lane, U8), U32)
-    if dtype.exponent == 5:
-        return b.bitcast(b.convert("int", b.shift(word, 8), U16), F16)
-    magnitude = b.bit_and(word, 0x7F)
-    sign = b.shift(b.bit_and(word, 0x80), 8)
-    scaled = b.bitcast(b.convert("int", b.shift(magnitude, 7), U16), F16)
-    value = b.bitcast(b.op("mul", F16, scaled, b.const(F16, 256.0)), U16)
-    is_nan = b.compare("eq", magnitude, b.const(U32, _NAN))
-    value = b.select(is_nan, b.const(U16, 0x7FFF), value)
-    return b.bitcast(b.op("or", U16, value, b.convert("int", sign, U16)), F16)
+def _dtype(lane: Lane) -> DType:
+    assert isinstance(lane.dtype, DType)
+    return lane.dtype
+
+
+def _soft_pair_to_f16(b: LaneBuilder, lo: Lane, hi: Lane) -> tuple[Lane, Lane]:
+    """Two at a time, f8e5m2 by moving bytes alone."""
+    word = b.upper_bytes(lo, hi)
+    if _dtype(lo).exponent == 5:
+        return _halves(b, word)
+    magnitude = b.bit_and(b.shift(word, -1), 0x3F803F80)
+    small = _halves(b, b.op("or", U32, magnitude, b.bit_and(word, 0x80008000)))  # the value times 2^-8
+    value = _times(b, small, 256.0)
+    # NaN alone, which stands for 480, becomes infinite here (448 does not), and then infinity times 0 is added to it.
+    probe = _times(b, small, 256.0 * 140)
+    zero = b.const(F16, 0.0)
+    return b.packed_op("fma", F16, [probe, (zero, zero), value])
+
+
+def _halves(b: LaneBuilder, word: Lane) -> tuple[Lane, Lane]:
+    lo, hi = b.unword(word, F16, 2)
+    return lo, hi
+
+
+def _times(b: LaneBuilder, pair: tuple[Lane, Lane], factor: float) -> tuple[Lane, Lane]:
+    c = b.const(F16, factor)
+    return b.packed_op("mul", F16, [pair, (c, c)])
+
+
+def _soft_fnuz_to_f16(b: LaneBuilder, lane: Lane) -> Lane:
+    if lane.reg is None:
+        return to_f16(b, lane)
+    code = b.convert("int", b.bitcast(lane, U8), U32)
+    magnitude = b.bit_and(code, 0x7F)
+    if _dtype(lane).exponent == 5:
+        # One less in the exponent, or half of what has none left (the mantissa's implied bit included).
+        wide = b.bitcast(b.shift(magnitude, 8), I32)
+        value = b.bitcast(b.op("max", I32, b.plus(wide, -0x400), b.shift(wide, -1)), U32)
+    else:
+        scaled = b.bitcast(b.convert("int", b.shift(magnitude, 7), U16), F16)
+        value = b.convert("int", b.bitcast(b.op("mul", F16, scaled, b.const(F16, 128.0)), U16), U32)
+    value = b.op("or", U32, value, b.shift(b.bit_and(code, 0x80), 8))
+    value = b.select(b.compare("eq", code, b.const(U32, 0x80)), b.const(U32, _F16_NAN), value)
+    return b.bitcast(b.convert("int", value, U16), F16)
 
 
 def tile_from_f32(b: LaneBuilder, tile: Tile, to: DType, how: str, saturate: bool) -> list[Lane]:
     """f32 lanes as 8-bit floats."""
-    if how == "rn" and saturate and b.fp8_instructions() and len(tile) % 2 == 0:
+    if how == "rn" and saturate and b.fp8_instructions(to) and len(tile) % 2 == 0:
         out: list[Lane] = []
         step = 4 if len(tile) % 4 == 0 else 2
         for i in range(0, len(tile), step):
@@ -53,17 +93,22 @@ def tile_from_f32(b: LaneBuilder, tile: Tile, to: DType, how: str, saturate: boo
 
 def from_f32(b: LaneBuilder, lane: Lane, to: DType, how: str, saturate: bool) -> Lane:
     """One f32 as an 8-bit float."""
-    if how == "rn" and saturate and b.fp8_instructions():
+    if how == "rn" and saturate and b.fp8_instructions(to):
         return b.bytes_from_f32([lane, b.const(F32, 0.0)], to)[0]
     return _soft_from_f32(b, lane, to, how, saturate)
 
 
+def _special_codes(to: DType) -> tuple[int, int, int]:
+    """The largest finite number, what overflows without saturation, NaN."""
+    if to.fnuz:
+        return 0x7F, 0x80, 0x80
+    return (0x7E, 0x7F, 0x7F) if to.exponent == 4 else (0x7B, 0x7C, 0x7F)
+
+
 def _soft_from_f32(b: LaneBuilder, lane: Lane, to: DType, how: str, saturate: bool) -> Lane:
-    m = to.mantissa
-    bias = (1 << (to.exponent - 1)) - 1
+    m, bias = to.mantissa, to.bias
     drop = 23 - m
-    largest = 0x7E if to.exponent == 4 else 0x7B
-    overflow = _NAN if to.exponent == 4 else 0x7C
+    largest, overflow, nan = (b.const(U32, code) for code in _special_codes(to))
     bits = b.bitcast(lane, U32)
     magnitude = b.bit_and(bits, 0x7FFFFFFF)
     absolute = b.bitcast(magnitude, F32)
@@ -80,17 +125,19 @@ def _soft_from_f32(b: LaneBuilder, lane: Lane, to: DType, how: str, saturate: bo
         small = b.convert("rzi", b.op("mul", F32, absolute, b.const(F32, 2.0 ** (bias + m - 1))), U32)
     is_small = b.compare("lt", absolute, b.const(F32, 2.0 ** (1 - bias)))
     value = b.select(is_small, small, normal)
-    too_large = b.compare("gt", value, b.const(U32, largest))
+    too_large = b.compare("gt", value, largest)
     if saturate:
-        value = b.select(too_large, b.const(U32, largest), value)
+        value = b.select(too_large, largest, value)
     elif how == "rn":
-        value = b.select(too_large, b.const(U32, overflow), value)
+        value = b.select(too_large, overflow, value)
     else:  # toward zero a finite number stays finite
         infinite = b.compare("eq", magnitude, b.const(U32, 0x7F800000))
-        value = b.select(too_large, b.const(U32, largest), value)
-        value = b.select(infinite, b.const(U32, overflow), value)
+        value = b.select(too_large, largest, value)
+        value = b.select(infinite, overflow, value)
     sign = b.bit_and(b.shift(bits, -24), 0x80)
+    if to.fnuz:
+        sign = b.select(b.compare("eq", value, b.const(U32, 0)), b.const(U32, 0), sign)
     value = b.op("or", U32, value, sign)
     is_nan = b.compare("nan", lane, lane)
-    value = b.select(is_nan, b.const(U32, _NAN), value)
+    value = b.select(is_nan, nan, value)
     return b.bitcast(b.convert("int", value, U8), to)

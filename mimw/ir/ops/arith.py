@@ -76,7 +76,8 @@ class CastOp(Op):
 
     int to int truncates or extends (by the source's signedness); float to int truncates toward zero and saturates (PTX cvt.rzi);
     anything to i1 is `!= 0`; to a narrower float `rounding` is "rtne" or "rtz"; fp8 saturates to the largest finite value when
-    `saturate` (NaN stays NaN), as PTX's ``satfinite``. Pointers convert to and from i64/u64.
+    `saturate` (NaN stays NaN), as PTX's ``satfinite``; else what overflows (with "rtz": infinities only) is infinity in f8e5m2 and NaN in the
+    others. f8e4m3fnuz and f8e5m2fnuz have no -0: it becomes 0. Pointers convert to and from i64/u64.
     """
 
     src: Value = operand()

@@ -15,7 +15,7 @@ class DotOp(Op):
     """a @ b + acc for a: [M, K], b: [K, N], acc and result: [M, N] (any M, N, K of at least 1). Operands are tiles, or memdescs
     once `stage_dot` has put them into shared memory.
 
-    Operands: f16, bf16, f32, f64, f8 (mixed e4m3/e5m2), i8/u8; acc f32 (f16 allowed for f16; f64 for f64; i32 for integers).
+    Operands: f16, bf16, f32, f64, f8 in any mix, i8/u8; acc f32 (f16 allowed for f16; f64 for f64; i32 for integers).
     `precision` is for f32 operands: "tf32" rounds them to tf32 (10 mantissa bits), "ieee" multiplies in f32 by fma.
     `max_imprecise` bounds how many fp8 products the tensor core may sum before an exact addition (0: no bound).
     The bound of fp8 sums is twice what was measured: a little over 4 * 2^-13 on an H200 (wgmma, e4m3, K from 128 to 16384, random normal operands).

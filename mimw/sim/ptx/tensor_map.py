@@ -24,7 +24,8 @@ _BYTES = (1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4)
 PTX_KINDS = (0, 1, 2, 3, 4, 5, 6, 7, 10, 8, 9, 11, 12)
 _NAMES = {
     "int8": "u8", "uint8": "u8", "bool": "u8", "float8_e4m3fn": "u8", "float8_e5m2": "u8", "i1": "u8", "i8": "u8",
-    "fp8e4m3": "u8", "fp8e5m2": "u8", "e4m3": "u8", "e5m2": "u8", "f8e4m3": "u8", "f8e5m2": "u8", "s8": "u8",
+    "fp8e4m3": "u8", "fp8e5m2": "u8", "e4m3": "u8", "e5m2": "u8", "f8e4m3": "u8", "f8e5m2": "u8", "float8_e4m3fnuz": "u8",
+    "float8_e5m2fnuz": "u8", "f8e4m3fnuz": "u8", "f8e5m2fnuz": "u8", "s8": "u8",
     "int16": "u16", "uint16": "u16", "i16": "u16", "s16": "u16", "int32": "s32", "uint32": "u32", "i32": "s32",
     "int64": "s64", "uint64": "u64", "i64": "s64", "float16": "f16", "fp16": "f16", "bfloat16": "bf16",
     "float32": "f32", "fp32": "f32", "float64": "f64", "fp64": "f64",

@@ -22,10 +22,12 @@ _EXTENSION: dict[str, Any] = {
     "bfloat16": ml_dtypes.bfloat16,
     "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
     "float8_e5m2": ml_dtypes.float8_e5m2,
+    "float8_e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
+    "float8_e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
 }
 _NUMPY: dict[str, np.dtype[Any]] = {}
 _UNSIGNED: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-_LARGEST = {"f8e4m3": 448.0, "f8e5m2": 57344.0}
+_LARGEST = {"f8e4m3": 448.0, "f8e5m2": 57344.0, "f8e4m3fnuz": 240.0, "f8e5m2fnuz": 57344.0}
 
 
 def numpy_dtype(e: Element) -> np.dtype[Any]:
@@ -76,8 +78,8 @@ def odd_sum(a: Array, b: Array) -> Array:
 def to_float(x: Array, d: DType, *, saturate: bool = True, toward_zero: bool = False) -> Array:
     """Floats of any width to the float type `d`, rounded once: to nearest even, or toward zero.
 
-    With `saturate` an 8-bit float that overflows (or is infinite) is the largest finite one; without, f8e4m3 gives
-    NaN and f8e5m2 infinity.
+    With `saturate` an 8-bit float that overflows (or is infinite) is the largest finite one; without, f8e5m2 gives
+    infinity and the others NaN, toward zero for infinities only.
     """
     target = numpy_dtype(d)
     if x.dtype == target:
@@ -87,18 +89,22 @@ def to_float(x: Array, d: DType, *, saturate: bool = True, toward_zero: bool = F
         wide = odd_f32(x)
     elif x.dtype.itemsize < 4:
         wide = x.astype(np.float32)
-    if d.is_fp8() and saturate:
+    if d.is_fp8() and (saturate or toward_zero):
         largest = np.float32(_LARGEST[d.name])
-        wide = np.where(np.isnan(wide), wide, np.clip(wide, -largest, largest)).astype(np.float32)
+        kept = np.isnan(wide) if saturate else ~np.isfinite(wide)
+        wide = np.where(kept, wide, np.clip(wide, -largest, largest)).astype(np.float32)
     out = np.asarray(wide).astype(target)
-    return _cut(out, wide) if toward_zero else out
+    return _cut(out, wide, d) if toward_zero else out
 
 
-def _cut(out: Array, exact: Array) -> Array:
-    """Undo a rounding away from zero."""
+def _cut(out: Array, exact: Array, d: DType) -> Array:
+    """Undo a rounding away from zero. What has no -0 gets 0 for it."""
     away = np.abs(out.astype(np.float64)) > np.abs(exact.astype(np.float64))
     bits = bits_of(out)
-    return from_bits(np.where(away, bits - bits.dtype.type(1), bits).astype(bits.dtype), out.dtype)
+    cut = bits - bits.dtype.type(1)
+    if d.fnuz:
+        cut = np.where(cut == 0x80, 0, cut)
+    return from_bits(np.where(away, cut, bits).astype(bits.dtype), out.dtype)
 
 
 def float_to_int(x: Array, d: DType) -> Array:

@@ -15,7 +15,8 @@ from tests.amdgcn_kit import run_compiled
 from tests.test_examples import load
 
 TYPES = {
-    "f8e4m3": ml_dtypes.float8_e4m3fn, "f8e5m2": ml_dtypes.float8_e5m2, "bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32,
+    "f8e4m3": ml_dtypes.float8_e4m3fn, "f8e5m2": ml_dtypes.float8_e5m2, "f8e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
+    "f8e5m2fnuz": ml_dtypes.float8_e5m2fnuz, "bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32,
 }  # fmt: skip
 
 
@@ -64,6 +65,11 @@ PAIRS = [
     ("f8e4m3", "f8e5m2"),
     ("f8e5m2", "f8e4m3"),
     ("f8e5m2", "f8e5m2"),
+    ("f8e4m3fnuz", "f8e4m3fnuz"),
+    ("f8e4m3fnuz", "f8e5m2fnuz"),
+    ("f8e5m2fnuz", "f8e4m3fnuz"),
+    ("f8e5m2fnuz", "f8e5m2fnuz"),
+    ("f8e4m3", "f8e5m2fnuz"),
     ("bf16", "bf16"),
     ("f32", "f32"),
 ]
@@ -83,7 +89,11 @@ def test_every_float_type_multiplies(a_type: str, b_type: str, target: str) -> N
     wide = [x.astype(np.float64) for x in (a, b)]
     error = np.abs(c - wide[0] @ wide[1]) / (np.abs(wide[0]) @ np.abs(wide[1]))
     assert error.max() <= (2**-9 if a_type == "f32" else 2**-20)
-    assert "v_mfma" in kernel.asm["amdgcn"]
+    text = kernel.asm["amdgcn"]
+    assert "v_mfma" in text
+    if "f8" in (a_type[:2], b_type[:2]):  # by instructions for them where the machine has both formats
+        fnuz = {t.endswith("fnuz") for t in (a_type, b_type)}
+        assert ("v_mfma_f32_32x32x8_f16" not in text and "x16_f16" not in text) == (fnuz == {target == "gfx942"})
 
 
 @mimw.kernel

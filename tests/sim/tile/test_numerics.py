@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mimw.ir.types import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, I64, U8, U64, DType
+from mimw.ir.types import BF16, F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F16, F32, F64, I8, I32, I64, U8, U64, DType
 from mimw.sim.tile.numerics import (
     float_to_int,
     flush,
@@ -24,8 +24,11 @@ from mimw.sim.tile.numerics import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
-NARROW = [F16, BF16, F8E4M3, F8E5M2, F32]
-LARGEST = {F16: 65504.0, BF16: 2.0**127 * (2 - 2.0**-7), F8E4M3: 448.0, F8E5M2: 57344.0, F32: 2.0**127 * (2 - 2.0**-23)}
+NARROW = [F16, BF16, F8E4M3, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ, F32]
+LARGEST = {
+    F16: 65504.0, BF16: 2.0**127 * (2 - 2.0**-7), F8E4M3: 448.0, F8E5M2: 57344.0, F8E4M3FNUZ: 240.0, F8E5M2FNUZ: 57344.0,
+    F32: 2.0**127 * (2 - 2.0**-23),
+}  # fmt: skip
 
 
 def nearest(x: Fraction, d: DType) -> Fraction | None:
@@ -38,7 +41,7 @@ def nearest(x: Fraction, d: DType) -> Fraction | None:
         e += 1
     while Fraction(2) ** e > magnitude:
         e -= 1
-    smallest = 2 - (1 << (d.exponent - 1))
+    smallest = 2 - (1 << (d.exponent - 1)) - (d in (F8E4M3FNUZ, F8E5M2FNUZ))
     unit = Fraction(2) ** (max(e, smallest) - d.mantissa)
     q = magnitude / unit
     whole = math.floor(q)
@@ -54,7 +57,7 @@ def nearest(x: Fraction, d: DType) -> Fraction | None:
 def _agrees(got: float, exact: Fraction, d: DType, saturate: bool = True) -> None:
     want = nearest(exact, d)
     if want is None:
-        overflow = LARGEST[d] if d.is_fp8() and saturate else math.nan if d is F8E4M3 else math.inf
+        overflow = LARGEST[d] if d.is_fp8() and saturate else math.nan if d.is_fp8() and d is not F8E5M2 else math.inf
         want_f = math.copysign(overflow, float(exact > 0) - 0.5)
         assert got == want_f or (math.isnan(want_f) and math.isnan(got)), (exact, got)
     else:
@@ -79,7 +82,7 @@ def test_from_f64(d: DType, x: float) -> None:
         _agrees(float(to_float(np.array([x]), d, saturate=False)[0]), Fraction(x), d, saturate=False)
 
 
-@pytest.mark.parametrize("d", [F16, BF16, F8E4M3, F8E5M2], ids=str)
+@pytest.mark.parametrize("d", [F16, BF16, F8E4M3, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ], ids=str)
 @given(x=st.floats(allow_nan=False, allow_infinity=False, width=32))
 def test_from_f32_and_toward_zero(d: DType, x: float) -> None:
     source = np.array([x], np.float32)
@@ -92,7 +95,7 @@ def test_from_f32_and_toward_zero(d: DType, x: float) -> None:
     assert abs(float(above)) > abs(x) or abs(cut) in (abs(x), LARGEST[d])
 
 
-@pytest.mark.parametrize("d", [F32, F16, BF16, F8E4M3], ids=str)
+@pytest.mark.parametrize("d", [F32, F16, BF16, F8E4M3, F8E4M3FNUZ], ids=str)
 @given(
     x=st.one_of(
         st.integers(-(2**63), 2**63 - 1),

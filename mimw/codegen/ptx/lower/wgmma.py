@@ -109,6 +109,11 @@ def lower_async_dot(ctx: Lowering, op: Any) -> None:
             f"max_num_imprecise_acc={op.max_imprecise} with wgmma",
             "leave it out, or use tiles of 16-bit floats",
         )
+    for kind in (operand_type(op.a), operand_type(op.b)):
+        if kind.fnuz:
+            raise refuse(
+                op, target, f"wgmma does not take {kind}", "ml.dot does; or convert to ml.float8e4nv or ml.float16"
+            )
     out = op.result.type
     assert isinstance(out, InflightType)
     layout = out.tensor.layout
