@@ -2,7 +2,7 @@
 
 Owns: binding of arguments to parameters, the choice of where a kernel runs, the in-memory and disk caches. What of an argument becomes
 part of the code is `signature.py`'s. Where it runs is decided by the arguments: CUDA arrays run on their device, host arrays (NumPy, torch
-CPU tensors) in the tile simulator.
+CPU tensors) in the tile simulator, or as machine code in that of a target (`simulated_device`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from mimw.target import Target, get_target
 
 if TYPE_CHECKING:
     from mimw.sim.tile.check import Checked
+    from mimw.simulated_device import SimulatedKernel
 
 _OPTIONS = ("num_warps", "num_stages", "maxnreg", "enable_fp_fusion", "debug", "ctas_per_cga", "hang_timeout")
 _LAUNCH_ONLY = ("stream", "num_ctas")
@@ -67,6 +68,7 @@ class Kernel(KernelFunction):
         self._quick: dict[tuple[Any, ...], _Seen] = {}
         self._compiled: dict[Any, CompiledKernel] = {}
         self._traced: dict[Any, Any] = {}
+        self._simulated: dict[Any, SimulatedKernel] = {}
         self._captured: Dependencies | None = None
         self._version = 0
         self._versions: dict[tuple[Any, ...], int] = {}
@@ -269,7 +271,7 @@ class Kernel(KernelFunction):
         return name not in self._runtime_names
 
     def run(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Launch on a GPU (returns the `CompiledKernel`) or in the tile simulator (returns its report)."""
+        """Launch on a GPU or in the simulator of machine code (both return the `CompiledKernel`) or in the tile simulator (returns its report)."""
         key = quick_key(self, args, kwargs)
         seen = self._seen(key)
         if seen is not None:
@@ -410,8 +412,31 @@ class Kernel(KernelFunction):
 
     def _simulate(self, grid: tuple[int, int, int], values: list[Any], infos: dict[int, Any], options: Options) -> Any:
         from mimw.sim.tile import launch_on_host
+        from mimw.simulated_device import chosen_target, launch
 
+        target = chosen_target()
+        if target is not None:
+            special = with_bounds(self.specialise(values), values)
+            passed = [infos[i] for i, k in enumerate(special) if k[0] != "c"]
+            return launch(self._simulated_for(special, values, options, target), passed, grid)
         return launch_on_host(*self._traced_for(values, infos, options), grid)
+
+    def _simulated_for(
+        self, special: tuple[Any, ...], values: list[Any], options: Options, target: Target
+    ) -> SimulatedKernel:
+        """The code for these arguments as the simulator of `target` runs it."""
+        from mimw.simulated_device import SimulatedKernel
+
+        key = (special, options.key(), target.name, self.version())
+        found = self._simulated.get(key)
+        if found is None:
+            signature = self.signature(special, values)
+            try:
+                compiled = compile_kernel(self.fn, signature, target, options, assembled=False)
+            except CompilationError as error:
+                raise error.with_traceback(None) from None
+            found = self._simulated[key] = SimulatedKernel(compiled)
+        return found
 
     def _traced_for(self, values: list[Any], infos: dict[int, Any], options: Options) -> tuple[Module, list[Any]]:
         """The tile IR that the simulator runs for these arguments, and those of them that it takes."""

@@ -19,6 +19,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mimw.diagnostics import LaunchError, Loc
+
 WORDS = 1 << 18
 STATE = 16
 _CONVERSION = re.compile(r"%%|%(0\d+)?(ll)?([duxf])")
@@ -81,3 +83,11 @@ def read_all(prints: dict[str, Any], memory: bytes) -> list[str]:
     texts = Texts()
     texts.number_of(prints["texts"])
     return texts.read(lambda at, count: memory[4 * at : 4 * (at + count)], 0)[0]
+
+
+def assertion_error(head: str, lines: Sequence[str], failed: int, loc: Loc) -> LaunchError:
+    """The error of a launch (`head` names it) whose assertions failed in so many threads; `lines` are what it has printed."""
+    told = next((line for line in lines if ": assertion failed" in line), "an assertion failed")
+    more = f" (and in {failed - 1} more threads)" if failed > 1 else ""
+    hint = "what the launch has written is worth nothing"
+    return LaunchError("device-assert", f"{head}: {told}{more}", loc, hint=hint)

@@ -17,7 +17,7 @@ import threading
 from mimw.diagnostics import LaunchError, Loc
 from mimw.runtime import hip_api
 from mimw.runtime.convention import KernelMetadata
-from mimw.runtime.device_print import STATE, WORDS, Texts
+from mimw.runtime.device_print import STATE, WORDS, Texts, assertion_error
 from mimw.runtime.driver_api import DriverError
 from mimw.runtime.launch_errors import caller_loc
 
@@ -116,11 +116,7 @@ class Telling:
                 return
             hip_api.synchronize(self._buffer.device)
             lines, failed = self._buffer.empty()
-        told = next((line for line in lines if ": assertion failed" in line), "an assertion failed")
-        more = f" (and in {failed - 1} more threads)" if failed > 1 else ""
-        raise LaunchError(
-            "device-assert", f"{head}: {told}{more}", loc, hint="what the launch has written is worth nothing"
-        )
+        raise assertion_error(head, lines, failed, loc)
 
 
 def synchronize(device: int, stream: int | None = None) -> None:

@@ -65,7 +65,12 @@ def _parser() -> argparse.ArgumentParser:
     sim.add_argument(
         "--timeline", metavar="OUT", help="write when who did what, by a simple model: .json (Perfetto) or .svg"
     )
-    sim.add_argument("--target", default="sm_90a", help="the machine that the timeline is of (default: sm_90a)")
+    sim.add_argument(
+        "--target",
+        default="sm_90a",
+        help="gfx942, gfx950: launches run as machine code for it, not in the tile simulator; "
+        "others: the machine that the timeline is of (default: sm_90a)",
+    )
     commands.add_parser("demo", help="a matrix product from Python source to PTX, checked in both simulators")
     return parser
 

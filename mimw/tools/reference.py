@@ -24,6 +24,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 OTHER_CODES: dict[str, str] = {
     "accumulator-permutation": "A loop carries accumulators in flight into the places of each other.",
+    "amdgcn-fault": "The simulator of AMD's machine code: the code does what the ISA does not allow; the message names the instruction and the wave.",
     "autotune": "Autotuning is asked for what it cannot do, or no configuration fits.",
     "barrier-arrivals": "More arrivals come on an mbarrier in one phase than it counts.",
     "barrier-bytes": "The bytes that an mbarrier expects are not those that the copies on it bring.",

@@ -1,7 +1,8 @@
 """`mimw sim`: runs a program and watches its launches on NumPy arrays in the tile simulator.
 
-The program is executed as Python would execute it (`__main__`); every launch on host arrays comes here, through the one hook of
-`mimw.sim.tile.host`. What the launches show is told for people, as JSON, and as a timeline. `docs/simulators.md` is the manual.
+The program is executed as Python would execute it (`__main__`); every launch on host arrays comes here, through the one hook of `mimw.sim.tile.host`,
+or that of `mimw.simulated_device` where they run as machine code for AMD. What the launches show is told for people, as JSON, and as a timeline.
+`docs/simulators.md` is the manual.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ from mimw.compiler import pipeline
 from mimw.diagnostics import CompilationError, MimwWarning
 from mimw.ir.core import Module
 from mimw.ir.rewriter import clone_function
+from mimw.runtime.arrays import ArrayInfo, ScalarInfo
 from mimw.sim.errors import SimulationError
 from mimw.sim.tile.check import Arguments, Checked, check_launch, time_launch
 from mimw.sim.tile.host import run_on_host, watched
 from mimw.sim.tile.interpreter import SimResult
 from mimw.sim.tile.speeds import SPEEDS
+from mimw.simulated_device import Grid, SimulatedKernel, check_code, engine
+from mimw.simulated_device import watched as code_watched
 from mimw.target import get_target
 from mimw.tools import timeline
 
@@ -52,6 +56,11 @@ class Settings:
         self.json: str | None = None
         self.timeline: str | None = None
         self.target = "sm_90a"
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether launches run as machine code for the target, not in the tile simulator."""
+        return get_target(self.target).vendor == "amd"
 
     def seeds(self) -> list[int]:
         """The schedules that each launch runs under."""
@@ -106,6 +115,28 @@ class Watch:
             raise _GivenUpError
         return checked.result
 
+    def launch_code(self, kernel: SimulatedKernel, args: Sequence[ArrayInfo | ScalarInfo], grid: Grid) -> None:
+        """One launch of machine code, likewise."""
+        name = kernel.compiled.name
+        if self.settings.kernel and name != self.settings.kernel:
+            self.others[name] = self.others.get(name, 0) + 1
+            kernel.launch(grid, args)
+            return
+        checked = check_code(kernel, args, grid, self.settings.seeds())
+        self.launches.append(checked)
+        if checked.fault is not None:
+            raise _GivenUpError
+
+    @contextlib.contextmanager
+    def watching(self) -> Generator[None]:
+        """While this lasts, launches come here: as machine code where the target is one of AMD's, else as tile IR."""
+        if self.settings.runs_code:
+            with code_watched(self.launch_code, self.settings.target):
+                yield
+        else:
+            with engine("tile"), watched(self.launch):
+                yield
+
     def _time(self, module: Module, args: Arguments, grid: tuple[int, ...]) -> None:
         """Add the launch to the timeline. One that fails is told of by the run that follows."""
         try:
@@ -142,6 +173,9 @@ def sim(settings: Settings) -> int:
     """Run the program; the exit status: 0 when nothing is reported, else 1. Where JSON goes to stdout, all else goes to stderr."""
     if settings.timeline:  # before anything runs
         timeline.check(settings.timeline)
+        if settings.target not in SPEEDS:
+            text = f"there is no model of the times on {settings.target}"
+            raise CompilationError("sim-timeline", text, hint=f"name one of {', '.join(SPEEDS)} as --target")
     for path in (settings.json, settings.timeline):
         if path and not Path(path).absolute().parent.is_dir():
             raise CompilationError("sim-file", f"{path!r} cannot be written: there is no such folder")
@@ -162,7 +196,7 @@ def _run(watch: Watch) -> bool:
     settings = watch.settings
     linecache.checkcache(settings.path)
     failed = False
-    with _as_program(settings), watched(watch.launch):
+    with _as_program(settings), watch.watching():
         try:
             runpy.run_path(settings.path, run_name="__main__")
         except _GivenUpError:
@@ -204,10 +238,7 @@ def _tell(watch: Watch) -> None:
     for finding in watch.findings:
         out.write(f"\n{finding}\n")
         if finding.seed is not None:
-            how = f"mimw sim {settings.path}:{finding.kernel} --check --seed {finding.seed}"
-            out.write(
-                f"found under seed {finding.seed}; again: {how}, or {finding.kernel}.check(..., seed={finding.seed})\n"
-            )
+            out.write(f"found under seed {finding.seed}; again: {_again(settings, finding.kernel, finding.seed)}\n")
     seeds = settings.seeds()
     runs = f"seed {seeds[0]}" if settings.seed is not None else f"{_count(len(seeds), 'schedule')} each"
     names: dict[str, int] = {}
@@ -216,8 +247,17 @@ def _tell(watch: Watch) -> None:
     told = ", ".join(f"{name} ({count})" for name, count in names.items()) or "no launches on NumPy arrays"
     errors = sum(f.severity == "error" for f in watch.findings) + (watch.raised is not None)
     found = len(watch.findings) - sum(f.severity == "error" for f in watch.findings)
-    out.write(f"\nmimw sim: {told}; {runs}: {_count(errors, 'error')}, {_count(found, 'warning')}\n")
+    code = f" as code for {settings.target}" if settings.runs_code else ""
+    out.write(f"\nmimw sim: {told}{code}; {runs}: {_count(errors, 'error')}, {_count(found, 'warning')}\n")
     print(out.getvalue(), end="")
+
+
+def _again(settings: Settings, kernel: str, seed: int) -> str:
+    """How to run under that seed only."""
+    how = f"mimw sim {settings.path}:{kernel}"
+    if settings.runs_code:
+        return f"{how} --target {settings.target} --seed {seed}"
+    return f"{how} --check --seed {seed}, or {kernel}.check(..., seed={seed})"
 
 
 def _count(number: int, what: str) -> str:

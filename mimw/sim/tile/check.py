@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from mimw.diagnostics import Loc
@@ -76,36 +76,49 @@ def check_launch(
     """Run a kernel under each seed; afterwards the arrays hold what the last run left. Without `to_the_end` the first fault ends it, without
     `watch_global` races for global memory are not looked for (which takes time and memory)."""
     checked = Checked(module.function.name, seeds)
-    arrays = _written(args)
-    before = [a.copy() for a in arrays]
-    results: list[list[Array]] = []
     checks = "all" if watch_global else "shared"
-    for n, seed in enumerate(seeds):
+
+    def run_one(seed: int) -> None:
+        result = run_on_host(module, args, grid, seed=seed, cluster=cluster, checks=checks)
+        if seed == seeds[0]:
+            checked.result = result
+        for finding in result.findings:
+            checked.add(finding, seed)
+
+    loc = None if _may_differ(module) else module.function.loc
+    check_runs(checked, run_one, written(args), loc, to_the_end=to_the_end)
+    return checked
+
+
+def check_runs(
+    checked: Checked, run_one: Callable[[int], None], arrays: list[Array], loc: Loc | None, *, to_the_end: bool = True
+) -> None:
+    """Call `run_one` with each seed, each time with what the arrays held, and keep the faults that it raises. Only the first run prints. A result
+    that depends on the seed is told at `loc`; None: it may."""
+    before = [a.copy() for a in arrays]
+    first: list[Array] | None = None
+    for n, seed in enumerate(checked.seeds):
         for a, old in zip(arrays, before, strict=True):
             a[...] = old
         silence = contextlib.redirect_stdout(io.StringIO()) if n else contextlib.nullcontext()
         try:
             with silence:
-                result = run_on_host(module, args, grid, seed=seed, cluster=cluster, checks=checks)
+                run_one(seed)
         except SimulationError as e:
             checked.add(e, seed)
             if not to_the_end:
                 break
             continue
-        checked.result = result if not n else checked.result
-        for finding in result.findings:
-            checked.add(finding, seed)
-        if not results:
-            results.append([a.copy() for a in arrays])
-        elif checked.fault is None and not _equal(arrays, results[0]) and not _may_differ(module):
-            text = f"another result than under seed {seeds[0]}: the outcome depends on who comes first"
-            checked.add(SimulationError("schedule-result", text, module.function.loc, severity="warning"), seed)
-    return checked
+        if first is None:
+            first = [a.copy() for a in arrays]
+        elif checked.fault is None and not _equal(arrays, first) and loc is not None:
+            text = f"another result than under seed {checked.seeds[0]}: the outcome depends on who comes first"
+            checked.add(SimulationError("schedule-result", text, loc, severity="warning"), seed)
 
 
 def time_launch(module: Module, args: Arguments, grid: tuple[int, ...], speeds: Speeds, ctas: int) -> Timeline:
     """Run the first CTAs of a launch with times; the arrays get back what they held."""
-    arrays = _written(args)
+    arrays = written(args)
     before = [a.copy() for a in arrays]
     timeline = Timeline(speeds, ctas)
     with contextlib.redirect_stdout(io.StringIO()):
@@ -115,7 +128,7 @@ def time_launch(module: Module, args: Arguments, grid: tuple[int, ...], speeds: 
     return timeline
 
 
-def _written(args: Arguments) -> list[Array]:
+def written(args: Arguments) -> list[Array]:
     """The arrays that a kernel may write."""
     return [as_array(cast("HostArray", a)) for a in args if hasattr(a, "ptr") and not cast("HostArray", a).readonly]
 
