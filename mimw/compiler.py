@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
+from mimw.codegen.amdgcn import builder_print
 from mimw.codegen.amdgcn.build import build_text
 from mimw.codegen.amdgcn.emit import emit as emit_amdgcn
 from mimw.codegen.amdgcn.module import KernelFacts
@@ -21,6 +22,7 @@ from mimw.codegen.amdgcn.printer import print_with_places
 from mimw.codegen.ptx import assemble
 from mimw.codegen.ptx.emit import emit
 from mimw.codegen.ptx.printer import print_module
+from mimw.codegen.shared import hang
 from mimw.diagnostics import CompilationError, InternalError, LaunchError, Loc, MimwWarning
 from mimw.frontend.trace import Signature, trace
 from mimw.ir.core import Module
@@ -270,10 +272,10 @@ def kernel_params(module: Module, boxes: bool = True) -> tuple[list[Param], list
         else:
             raise InternalError(f"argument {a.name} has type {a.type}", a.loc)
     if "hang" in function.options:
-        params += [Param(name, POINTER, 0, hidden=True) for name in ("hang_records", "hang_state")]
+        params += [Param(name, POINTER, 0, hidden=True) for name in (hang.RECORDS, hang.STATE)]
     if "prints" in function.options:
-        params += [Param(name, POINTER, 0, hidden=True) for name in ("print_records", "print_state")]
-        params.append(Param("print_texts", "i32", 0, hidden=True))
+        params += [Param(name, POINTER, 0, hidden=True) for name in (builder_print.RECORDS, builder_print.STATE)]
+        params.append(Param(builder_print.TEXTS, "i32", 0, hidden=True))
     layout_params(params)
     return params, descriptors
 

@@ -41,7 +41,9 @@ def sums(form: int, dtype: Any = FLOATS, acc: Any = ml.float32, on: bool = True)
     module = build(summed.fn, x=PI, TYPE=dtype, ACC=acc, FORM=form)
     module.function.options["enable_fp_fusion"] = on
     pipeline.run(module, get_target("sm_90a"), passes=pipeline.SIMULATED)
-    tiles = [op for op in module.function.walk() if op.name in ("arith.add", "arith.sub") and shape_of(op.results[0].type)]
+    tiles = [
+        op for op in module.function.walk() if op.name in ("arith.add", "arith.sub") and shape_of(op.results[0].type)
+    ]
     assert count(module)["mma.dot"] == 1
     return len(tiles)
 

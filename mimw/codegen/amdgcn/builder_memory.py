@@ -126,19 +126,28 @@ def _leaves_zeros(other: Tile | None) -> bool:
     return other is None or all(x.reg is None and not x.off for x in other)
 
 
-def _buffer_operands(b: Core, address: Lane, size: int, guard: Lane | None) -> list[Operand] | None:
-    """Offset, resource, further offset and modifiers of an access that is out of range where the guard is false; None where the pointer is
-    not known by its parts, or might be out of range elsewhere. An access without guard is a valid one in every lane, and with it its base."""
+def in_range_where(b: Core, address: Lane, size: int, guard: Lane | None) -> tuple[Reg, Reg, int] | None:
+    """Offset, resource and further constant offset of an access of `size` bytes that is out of range where the guard is false; None where the
+    pointer is not known by its parts, or might be out of range elsewhere. An access without guard is a valid one in every lane, and with it
+    its base."""
     split = b.splits.get(address.reg) if address.reg is not None else None
     off = signed64(wrap_int(address.off, I64))
     if split is None or off < 0 or split[2] + off + size > HALF:
         return None
     base, place, _ = split
-    low = off % BUFFER_OFFSET
     if guard is not None:
         place = b.reg_of(b.valu("v_cndmask_b32", U32, OUT_OF_RANGE, place, b.register(guard), uniform=LANE))
+    return place, resource(b, Lane(U64, base, uniform=CTA), wild=guard is not None), off
+
+
+def _buffer_operands(b: Core, address: Lane, size: int, guard: Lane | None) -> list[Operand] | None:
+    """Operands and modifiers of an access as `in_range_where` says; None where it has none."""
+    found = in_range_where(b, address, size, guard)
+    if found is None:
+        return None
+    place, words, off = found
+    low = off % BUFFER_OFFSET
     rest: Operand = b.scalar_register(b.const(U32, off - low)) if off != low else Imm(0)
-    words = resource(b, Lane(U64, base, uniform=CTA), wild=guard is not None)
     return [place, words, rest, Symbol("offen"), *([Symbol(f"offset:{low}")] if low else [])]
 
 

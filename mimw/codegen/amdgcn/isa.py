@@ -209,11 +209,6 @@ def inline(value: Imm) -> bool:
 # --- checking an instruction
 
 
-def is_modifier(operand: Operand) -> bool:
-    """Whether an operand is a modifier that stands behind the real ones."""
-    return isinstance(operand, Symbol) and operand.name != "off"
-
-
 def modifier_name(operand: Symbol) -> str:
     """``offset`` of ``offset:16``."""
     return operand.name.partition(":")[0]

@@ -7,10 +7,9 @@ so is said by `ir.lane_runs`.
 
 from __future__ import annotations
 
-from mimw.codegen.amdgcn.buffer import HALF, resource
 from mimw.codegen.amdgcn.builder import AmdgcnBuilder
-from mimw.codegen.amdgcn.builder_core import is_scalar, signed32, signed64
-from mimw.codegen.amdgcn.builder_memory import OUT_OF_RANGE, modifiers
+from mimw.codegen.amdgcn.builder_core import is_scalar, signed32
+from mimw.codegen.amdgcn.builder_memory import in_range_where, modifiers
 from mimw.codegen.lane import CTA, LANE, Lane, wrap_int
 from mimw.codegen.lowering import Shared
 from mimw.codegen.machine import Imm, Operand, Symbol
@@ -45,13 +44,10 @@ class Runs:
     def copy_or_zero(self, r: int, pointer: Lane, wanted: Lane, guard: Lane | None, how: str) -> bool:
         """As `copy`, with zeros in lanes where `wanted` is false; False, and nothing done, where the pointer is not known by its parts."""
         b = self._b
-        split = b.splits.get(pointer.reg) if pointer.reg is not None else None
-        off = signed64(wrap_int(pointer.off, I64))
-        if split is None or off < 0 or split[2] + off + self.size > HALF:
+        found = in_range_where(b, pointer, self.size, wanted)
+        if found is None:
             return False
-        base, place, _ = split
-        place = b.reg_of(b.valu("v_cndmask_b32", U32, OUT_OF_RANGE, place, b.register(wanted), uniform=LANE))
-        words = resource(b, Lane(U64, base, uniform=CTA), wild=True)
+        place, words, off = found
         rest: Operand = b.scalar_register(b.const(U32, off)) if off else Imm(0)
         self._emit("buffer", [place, words, rest], r, guard, [Symbol("offen"), *modifiers(how)])
         return True

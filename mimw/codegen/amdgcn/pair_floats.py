@@ -23,9 +23,6 @@ PACKED = {
 _NEGATED = {"v_sub_f32": 1, "v_subrev_f32": 0}
 """Which source a difference takes with the other sign."""
 
-FEWEST = 2
-"""Pairs that share a literal, which needs a scalar register of its own, in a block."""
-
 
 def pair_floats(fn: Function) -> int:
     """Make packed operations of single ones; returns how many."""
@@ -114,18 +111,14 @@ class Places:
 
     def agree(self, low: Reg, high: Reg) -> bool:
         """Place two values side by side, if nothing speaks against it; says whether they are."""
-        if low in self.part or high in self.part:
+        if not self.may_agree(low, high):
             return False
         a, b = self.root(low), self.root(high)
-        if a in self.beside or b in self.beside:
-            return self.beside.get(a) == (b, 0)
-        if a is b or a in self._alone or b in self._alone:
-            return False
         self.beside[a], self.beside[b] = (b, 0), (a, 1)
         return True
 
     def may_agree(self, low: Reg, high: Reg) -> bool:
-        """What `agree` would say."""
+        """Whether two values are side by side, or may be placed so."""
         if low in self.part or high in self.part:
             return False
         a, b = self.root(low), self.root(high)
