@@ -141,6 +141,9 @@ class _Combiner:
             if isinstance(inst, Inst) and inst.num_results == 1 and _plain(inst):
                 found = self._mixed(inst, gone) or self._through_lanes(inst, gone)
                 inst = found or inst
+                (result,) = written(inst)
+                if result in self.maker:  # whose reader asks for what it is now
+                    self.maker[result] = inst
             out.append(inst)
         return [inst for inst in out if id(inst) not in gone]
 

@@ -44,6 +44,12 @@ def test_a_shift_and_a_sum() -> None:
     assert combined("v_and_b32 va, 7, vx\n v_or_b32 vb, vy, va", "vb") == ["v_and_or_b32 vb, 7, vx, vy"]
 
 
+def test_what_took_a_move_between_lanes_is_no_source_of_a_pair() -> None:
+    text = "v_mov_b32_dpp va, vx row_mirror\n v_and_b32 vb, vy, va\n v_or_b32 vc, vb, 1"
+    first, second = combined(text, "vc")
+    assert first.startswith("v_and_b32_dpp vb, vx, vy row_mirror") and second == "v_or_b32 vc, vb, 1"
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
@@ -93,3 +99,20 @@ def test_extremes_agree_with_the_tile_simulator(rows: int, cols: int) -> None:
     index = rng.integers(-(2**31), 2**31, (rows, cols)).astype(np.int32)
     outs = [np.zeros(2 * rows, np.float32), np.zeros(3 * rows, np.int32)]
     same_on_amd(extremes, (1,), [x, index, *outs], (0,), ROWS=rows, COLS=cols, num_warps=1)
+
+
+@mimw.kernel
+def both_bits(a, b):
+    return (a & b) | 1
+
+
+@mimw.kernel
+def reduce_two_steps(x_ptr, out_ptr, N: ml.constexpr):
+    x = ml.load(x_ptr + ml.arange(0, N))
+    ml.store(out_ptr, ml.reduce(x, 0, both_bits))
+    ml.store(out_ptr + 1 + ml.arange(0, N), ml.associative_scan(x, 0, both_bits))
+
+
+def test_a_combination_of_two_operations() -> None:
+    x = np.random.default_rng(0).integers(-(1 << 31), 1 << 31, 128).astype(np.int32) | 0x0F0F0F0F
+    same_on_amd(reduce_two_steps, (1,), [x, np.zeros(129, np.int32)], N=128, num_warps=2)
