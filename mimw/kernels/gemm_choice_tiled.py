@@ -59,23 +59,26 @@ _MACHINES = {"gfx942": Machine(304, 38, 1024, 8.3), "gfx950": Machine(256, 32, 2
 
 
 class TiledProduct:
-    """A product to choose for: extents, the operands' type, the target, how many compute units the device has."""
+    """A product to choose for: extents, the operands' type, the target, how many compute units the device has. `fnuz`: 8-bit floats are CDNA3's."""
 
     __slots__ = ("BK", "K", "M", "N", "item_size", "machine", "rate", "units", "xcds")
 
-    def __init__(self, M: int, N: int, K: int, item_size: int, target: Target, units: int) -> None:
+    def __init__(self, M: int, N: int, K: int, item_size: int, target: Target, units: int, fnuz: bool = False) -> None:
         self.M, self.N, self.K, self.item_size, self.units = M, N, K, item_size, units
         self.machine = _MACHINES[target.name]
         self.xcds = max(1, units // self.machine.xcd_units)
-        # fp8 in mimw's formats is cast to f16 where the machine has others, and takes as much shared memory as f16.
-        narrow = item_size == 1 and target.has("fp8_ocp")
+        # fp8 in formats that the machine does not multiply is cast to f16, and takes as much shared memory as f16.
+        narrow = item_size == 1 and target.has("fp8_fnuz" if fnuz else "fp8_ocp")
         self.BK = 128 if narrow else 64
         self.rate = self.machine.rate * (2 if narrow else 1)
 
 
-def choose_tiled(M: int, N: int, K: int, item_size: int, target: Target, units: int) -> GemmConfig:
-    """The configuration for a product of this shape: elements of `item_size` bytes, a device of `target` with `units` compute units."""
-    p = TiledProduct(M, N, K, item_size, target, units)
+def choose_tiled(
+    M: int, N: int, K: int, item_size: int, target: Target, units: int, fnuz: bool = False
+) -> GemmConfig:  # fmt: skip
+    """The configuration for a product of this shape: elements of `item_size` bytes (1: CDNA3's 8-bit floats with `fnuz`, else the others), a device of
+    `target` with `units` compute units."""
+    p = TiledProduct(M, N, K, item_size, target, units, fnuz)
     return min(tiled_candidates(p), key=lambda found: found[1])[0]
 
 

@@ -24,6 +24,9 @@ from mimw.runtime.launch_errors import caller_loc
 from mimw.runtime.tensor_descriptor import ALIGNMENT, TensorDescriptor
 from mimw.target import Target, get_target
 
+FNUZ = ("f8e4m3fnuz", "f8e5m2fnuz")
+"""The 8-bit floats that only v_mfma takes; elsewhere the kernel for any strides multiplies them as f16."""
+
 _FARTHEST = 2**22  # elements between lines: 256 lines are less than 2^31 apart
 _SIMULATED_SMS = 2  # a simulated grid is small, so that persistent loops run more than one round
 
@@ -118,7 +121,9 @@ def _tiled_plan(
     a_by_columns, b_by_columns = _dense_along(a), _dense_along(b)
     if a_by_columns is None or b_by_columns is None:
         return PlainPlan(a, b, c)
-    chosen = config or choose_tiled(a.shape[0], b.shape[1], a.shape[1], ITEM_SIZE[a.dtype], target, units)
+    chosen = config or choose_tiled(
+        a.shape[0], b.shape[1], a.shape[1], ITEM_SIZE[a.dtype], target, units, a.dtype in FNUZ
+    )
     return TiledPlan(a, b, c, chosen, a_by_columns, b_by_columns)
 
 
@@ -357,6 +362,8 @@ class PlainPlan(Plan):
 
 def _operand_majors(a: ArrayInfo, b: ArrayInfo) -> tuple[bool | None, bool | None]:
     """Whether a and b are copied by columns; None for one that TMA cannot copy, or wgmma not read."""
+    if a.dtype in FNUZ:
+        return None, None
     ways = _majors(a), _majors(b)
     if ITEM_SIZE[a.dtype] > 1:
         return ways[0][0] if ways[0] else None, ways[1][0] if ways[1] else None

@@ -11,13 +11,13 @@ from typing import Any, NoReturn
 
 from mimw.diagnostics import LaunchError
 from mimw.kernels.gemm_config import GemmConfig
-from mimw.kernels.gemm_plan import Epilogue, PlainPlan, Plan, plan_for
+from mimw.kernels.gemm_plan import FNUZ, Epilogue, PlainPlan, Plan, plan_for
 from mimw.runtime.arrays import ArrayInfo, describe
 from mimw.runtime.launch_errors import caller_loc
 from mimw.runtime.tensor_descriptor import ALIGNMENT, TensorDescriptor
 
 ACTIVATIONS = (None, "relu", "gelu", "gelu_tanh", "silu")
-OPERANDS = ("bf16", "f16", "f8e4m3", "f8e5m2")
+OPERANDS = ("bf16", "f16", "f8e4m3", "f8e5m2", *FNUZ)
 RESULTS = ("bf16", "f16", "f32")
 _HOST_NAMES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 _PLANS: dict[tuple[Any, ...], Plan] = {}
@@ -30,7 +30,7 @@ def matmul(
 ) -> Any:  # fmt: skip
     """activation(scale * (a @ b) + bias) + residual for a: [M, K], b: [K, N], bias: [N], residual: [M, N]; gives `out`: [M, N], new unless given.
 
-    a and b are of one type: bf16, fp16, fp8 e4m3 or e5m2; sums are f32, rounded once to the result's type: `out`'s, else `out_dtype`
+    a and b are of one type: bf16, fp16, fp8 e4m3 or e5m2 (or their FNUZ kinds, which CDNA3 multiplies as they are, others as f16); sums are f32, rounded once to the result's type: `out`'s, else `out_dtype`
     (a dtype of the arrays' own library), else a's, bf16 for fp8. scale is a number, or an f32 array of one element beside the operands. activation is
     None, "relu", "gelu", "gelu_tanh" or "silu". Any extents (0 too) and strides: TMA copies operands that are dense along one dimension and aligned
     to 16 bytes, fp8 ones along K; others go through plain pointers, more slowly. `config` overrides the choice by shape and is for operands that TMA
@@ -63,6 +63,8 @@ def _plan(a: ArrayInfo, b: ArrayInfo, out: ArrayInfo, config: GemmConfig | None,
         plan = plan_for(a, b, out, config, precise)
         if config is not None and a.shape[1] > 0 and isinstance(plan, PlainPlan):
             why = "neither dimension is dense" if config.kernel == "tiled" else "TMA cannot copy these operands"
+            if a.dtype in FNUZ and config.kernel != "tiled":
+                why = f"wgmma does not take {a.dtype}"
             _refuse(f"cannot run {config!r}: {why}", "leave config out")
         if len(_PLANS) >= _PLANS_KEPT:
             _PLANS.clear()

@@ -196,7 +196,10 @@ def test_emitted_text(index: int, config: GemmConfig, monkeypatch: pytest.Monkey
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"b": np.zeros((9, 8), BF16)}, "cannot multiply [8, 8] by [9, 8]: 8 columns meet 9 rows"),
-    ({"b": np.zeros((8, 8), np.float16)}, "one type, bf16, f16, f8e4m3, f8e5m2; they are bf16 and f16"),
+    (
+        {"b": np.zeros((8, 8), np.float16)},
+        "one type, bf16, f16, f8e4m3, f8e5m2, f8e4m3fnuz, f8e5m2fnuz; they are bf16 and f16",
+    ),
     ({"b": np.zeros(8, BF16)}, "takes matrices; b has the shape [8]"),
     ({"b": "text"}, "b"),
     ({"out": np.zeros((8, 9), BF16)}, "result of shape [8, 8]; out has the shape [8, 9]"),
@@ -217,6 +220,14 @@ def test_refusals(changed: dict[str, Any], text: str):
     with pytest.raises(LaunchError) as caught:
         matmul(**given)
     assert caught.value.code == "matmul" and text in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2fnuz])
+def test_fp8_of_cdna3_is_multiplied_as_f16(dtype: Any):
+    a, b = matrix(72, 136, dtype, pitch=16), matrix(136, 40, dtype, True, pitch=16, seed=1)
+    check(matmul(a, b), a, b)
+    with pytest.raises(LaunchError, match="wgmma does not take f8e"):
+        matmul(a, b, config=SMALL)
 
 
 def test_a_configuration_needs_tma():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import ml_dtypes
@@ -17,6 +18,7 @@ from tests.amdgcn_kit import launch_in_amdgcn
 from tests.kernels.test_matmul import check, matrix
 
 BF16, F16, F8, F8E5 = ml_dtypes.bfloat16, np.float16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
+FNUZ, FNUZ5 = ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2fnuz
 TARGETS = ("gfx942", "gfx950")
 UNITS = {"gfx942": 304, "gfx950": 256}
 MAJORS = tuple(itertools.product((False, True), repeat=2))
@@ -27,11 +29,12 @@ def small(splits: int = 1, rows: int = 32, item_size: int = 2, xcds: int = 3) ->
     return GemmConfig("tiled", 64, 64, 64 // item_size, 2, SPLITS=splits, WARPS=4, ROWS=rows, XCDS=xcds)
 
 
-def offered(target: str, item_size: int = 2, columns: int = 4096) -> list[GemmConfig]:
+def offered(target: str, dtype: Any = BF16, columns: int = 4096) -> list[GemmConfig]:
     """All that `choose_tiled` chooses from for so many columns, without equal tiles of other SPLITS."""
     found: dict[tuple[int, int, bool], GemmConfig] = {}
+    size = np.dtype(dtype).itemsize
     for shape in ((4096, columns, 4096), (256, columns // 16, 8192)):
-        for config, _ in tiled_candidates(TiledProduct(*shape, item_size, get_target(target), UNITS[target])):
+        for config, _ in tiled_candidates(TiledProduct(*shape, size, get_target(target), UNITS[target], dtype is FNUZ)):
             found.setdefault((config.BM, config.BN, config.SPLITS > 1), config)
     return list(found.values())
 
@@ -62,22 +65,21 @@ def _each_tile() -> list[Any]:
     """Every configuration that is offered: small tiles on one part with every change, the rest with the long checks."""
     out: list[Any] = []
     for at, target in enumerate(TARGETS):
-        for item_size in (2, 1):
-            for i, config in enumerate(offered(target, item_size)):
-                quick = config.BM * config.BN <= 128 * 128 and i % 4 == (at + 2 * item_size) % 4
-                name = f"{target}-{8 * item_size}-{config.BM}x{config.BN}x{config.SPLITS}"
-                out.append(pytest.param(target, item_size, config, id=name, marks=() if quick else pytest.mark.deep))
+        for kind, dtype in enumerate((F8, BF16, FNUZ)):
+            for i, config in enumerate(offered(target, dtype)):
+                quick = config.BM * config.BN <= 128 * 128 and i % 4 == (at + 2 * kind + 2) % 4
+                name = f"{target}-{('e4m3', 'bf16', 'e4m3fnuz')[kind]}-{config.BM}x{config.BN}x{config.SPLITS}"
+                out.append(pytest.param(target, dtype, config, id=name, marks=() if quick else pytest.mark.deep))
     return out
 
 
-@pytest.mark.parametrize("target, item_size, config", _each_tile())
+@pytest.mark.parametrize("target, dtype, config", _each_tile())
 @pytest.mark.parametrize("step", [8, 1])
-def test_offered(monkeypatch: pytest.MonkeyPatch, target: str, item_size: int, config: GemmConfig, step: int):
+def test_offered(monkeypatch: pytest.MonkeyPatch, target: str, dtype: Any, config: GemmConfig, step: int):
     """With edges in all directions and a whole epilogue; rows that are aligned, and rows that are not."""
-    if step == 1 and config not in offered(target, item_size, 4095):
+    if step == 1 and config not in offered(target, dtype, 4095):
         pytest.skip("is not offered")
     m, n, k = config.BM - 3, config.BN - step, config.BK * config.SPLITS + 8 * step
-    dtype = (F8, BF16)[item_size - 1]
     a, b = matrix(m, k, dtype, pitch=16), matrix(k, n, dtype, True, pitch=16, seed=1)
     bias, residual = matrix(1, n, np.float32, seed=2)[0], matrix(m, n, seed=3)
     ran = launch_in_amdgcn(monkeypatch, target)
@@ -144,11 +146,14 @@ def test_chosen(monkeypatch: pytest.MonkeyPatch, target: str, shape: tuple[int, 
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", [F8, F8E5], ids=("e4m3", "e5m2"))
+@pytest.mark.parametrize("dtype", [F8, F8E5, FNUZ, FNUZ5], ids=("e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz"))
 def test_fp8(monkeypatch: pytest.MonkeyPatch, target: str, dtype: Any):
     a, b = matrix(72, 136, dtype, pitch=16), matrix(136, 40, dtype, True, pitch=16, seed=1)
-    launch_in_amdgcn(monkeypatch, target)
+    ran = launch_in_amdgcn(monkeypatch, target)
     check(matmul(a, b, np.full((72, 40), np.nan, BF16), scale=0.5, config=small(item_size=1)), a, b, 0.5)
+    native = (dtype in (FNUZ, FNUZ5)) == (target == "gfx942")
+    products = set(re.findall(r"v_mfma_\w+", ran[0].asm["amdgcn"]))
+    assert products and {name.endswith("_f16") for name in products} == {not native}
 
 
 @pytest.mark.parametrize("activation", [None, "relu", "gelu", "gelu_tanh", "silu"])
