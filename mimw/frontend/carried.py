@@ -24,13 +24,14 @@ from mimw.language.handles import moving
 
 
 class Carried:
-    """The slots that a loop carries: a template each, and what they held before."""
+    """The slots that a loop carries: a template each, and what they held before. `gone`: those that it changes but cannot carry."""
 
-    __slots__ = ("base", "templates")
+    __slots__ = ("base", "gone", "templates")
 
     def __init__(self, base: State) -> None:
         self.base = base
         self.templates: dict[Key, Template] = {}
+        self.gone: dict[Key, Undefined] = {}
 
     def types(self) -> list[Type]:
         """The types of all leaves, in order."""
@@ -48,6 +49,8 @@ class Carried:
             if isinstance(key, str) and _holds_record(value) and reached_elsewhere(t.frame, key, self.base.slots[key]):
                 t.torn.mark((self.base.slots[key], value), t.builder.loc)
             t.set_slot(key, value)
+        for key, why in self.gone.items():
+            t.set_slot(key, why)  # what it held before the loop holds in the first trip only
         return bound
 
     def _guess(self, t: Tracer, key: Key, arg: Value) -> None:
@@ -101,11 +104,9 @@ class Attempt:
         self.edges = edges
 
 
-def settle_carried(
-    t: Tracer, carried: Carried, attempt: Attempt, excluded: set[str], gone: dict[Key, Undefined]
-) -> bool:
+def settle_carried(t: Tracer, carried: Carried, attempt: Attempt, excluded: set[str]) -> bool:
     """Compare the edges with the guess; False when the guess had to change and the loop must be traced again."""
-    base = carried.base.slots
+    base, gone = carried.base.slots, carried.gone
     known: set[Key] = set(base)
     again = False
     for key, before in base.items():
@@ -198,9 +199,9 @@ def _inside_only(t: Tracer, key: Key, edges: list[Edge]) -> Undefined:
     return Undefined("maybe-undefined", text, notes, "assign it before the loop")
 
 
-def finish(t: Tracer, carried: Carried, op: OpBase, edges: list[Edge], gone: dict[Key, Undefined]) -> None:
+def finish(t: Tracer, carried: Carried, op: OpBase, edges: list[Edge]) -> None:
     """Bind the slots to the loop's results; names that only the loop assigns become undefined."""
-    base = carried.base
+    base, gone = carried.base, carried.gone
     t.restore(base)
     results = iter(op.results)
     for key, tpl in carried.templates.items():
@@ -239,16 +240,15 @@ _TRIES = 12
 
 def repeat(
     t: Tracer, node: ast.For | ast.While, carried: Carried, excluded: set[str], once: Callable[[], Attempt]
-) -> tuple[Attempt, dict[Key, Undefined]]:
+) -> Attempt:
     """Trace the body until the guess of what it carries holds."""
     mark = t.mark()
     contexts, depth = t.frame.contexts, len(t.frame.contexts)
-    gone: dict[Key, Undefined] = {}
     for _ in range(_TRIES):
         try:
             attempt = once()
-            if settle_carried(t, carried, attempt, excluded, gone):
-                return attempt, gone
+            if settle_carried(t, carried, attempt, excluded):
+                return attempt
         except Retype as e:
             if e.owner is not carried:
                 raise

@@ -14,7 +14,7 @@ from mimw.frontend import scope
 from mimw.frontend.source import KernelFunction
 from mimw.frontend.tracer import Tracer
 from mimw.ir.types import DType, MemDescType, PointerType, TensorType
-from mimw.language import semantic
+from mimw.language import control, semantic
 from mimw.language.core import constexpr, explain, is_tuple, tensor, unwrap
 from mimw.language.handles import traced
 
@@ -204,12 +204,19 @@ def visit_tuple(t: Tracer, node: ast.Tuple | ast.List) -> Any:
 
 
 def visit_comprehension(t: Tracer, node: ast.ListComp) -> Any:
-    """``[f(i) for i in ml.static_range(n)]``: unrolled, a tuple. The variable is the comprehension's own."""
+    """``[f(i) for i in range(n)]``, n constant: unrolled, a tuple. The variable is the comprehension's own."""
     if len(node.generators) != 1 or node.generators[0].ifs or not isinstance(node.generators[0].target, ast.Name):
         hint = "write a loop over ml.static_range"
         t.error("unsupported-syntax", "a comprehension has one for, over single items, and no if", node, hint)
     one = node.generators[0]
-    items = iterable(t, t.expr(one.iter), one.iter)
+    over = t.expr(one.iter)
+    if (
+        isinstance(over, control.range)
+        and over.step
+        and all(isinstance(x, int) for x in (over.start, over.stop, over.step))
+    ):
+        over = range(over.start, over.stop, over.step)
+    items = iterable(t, over, one.iter)
     frame, name = t.frame, node.generators[0].target.id
     was = name in frame.names
     hidden = frame.names.get(name)

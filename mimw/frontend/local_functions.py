@@ -20,6 +20,7 @@ class LocalFunction:
     """A function defined in a kernel, and the frame whose names it sees."""
 
     __slots__ = ("fn", "outer")
+    SAID = "a function"
 
     def __init__(self, fn: Callable[..., Any], outer: Frame) -> None:
         self.fn = fn

@@ -155,12 +155,12 @@ def _dynamic_for(t: Tracer, node: ast.For, it: control.range, target: ast.Name) 
         t.restore(base)
         return Attempt([bound], context.edges)
 
-    attempt, gone = repeat(t, node, carried, {name}, once)
+    attempt = repeat(t, node, carried, {name}, once)
     close_edges(t, carried, attempt.edges)
     inits = initial_values(t, carried)
     op = t.builder.insert(ForOp(lower, upper, step, inits, regions[0], it.num_stages, it.unroll, loc=loc))
     t.attach(regions)
-    finish(t, carried, op, attempt.edges, gone)
+    finish(t, carried, op, attempt.edges)
     t.frame.names[name] = _last_index(t, op, base.slots.get(name), attempt.edges, name)
     t.frame.assigned[name] = t.loc(target)
     return Flow.NEXT
@@ -268,7 +268,7 @@ def visit_while(t: Tracer, node: ast.While) -> Flow:
         t.restore(base)
         return Attempt([first, bound], context.edges)
 
-    attempt, gone = repeat(t, node, carried, set(), once)
+    attempt = repeat(t, node, carried, set(), once)
     if never:
         t.rollback(mark)
         return Flow.NEXT
@@ -276,7 +276,7 @@ def visit_while(t: Tracer, node: ast.While) -> Flow:
     inits = initial_values(t, carried)
     op = t.builder.insert(WhileOp(inits, regions[0], regions[1], loc=loc))
     t.attach(regions)
-    finish(t, carried, op, attempt.edges, gone)
+    finish(t, carried, op, attempt.edges)
     if endless and not any(e.kind == "break" for e in attempt.edges):
         t.builder.insert(UnreachableOp(loc=loc))
         return Flow.LEFT

@@ -15,8 +15,8 @@ from mimw.diagnostics import Loc
 from mimw.ir.core import Block, OpBase, Value
 from mimw.ir.types import F32, DType, TensorType, Type, element_of
 from mimw.language import semantic
-from mimw.language.core import is_tuple, tensor
-from mimw.language.handles import wrap
+from mimw.language.core import explain, is_tuple, tensor
+from mimw.language.handles import merged, wrap
 
 Key = Union[str, tuple[int, str]]
 
@@ -146,8 +146,8 @@ def is_dataclass(x: Any) -> bool:
 
 
 def field_names(x: Any) -> Iterator[str]:
-    """The fields of a dataclass instance."""
-    return iter(class_of(x).__dataclass_fields__)
+    """The fields of a dataclass instance, or of what else branches merge field by field."""
+    return iter(x.FIELDS if isinstance(x, merged) else class_of(x).__dataclass_fields__)
 
 
 def new_record(cls: Any, values: dict[str, Any]) -> Any:
@@ -229,7 +229,7 @@ def type_name(x: Any) -> str:
         return str(x.value.type)
     if isinstance(x, (bool, int, float, str)) or x is None:
         return f"the constant {x!r}"
-    return type(x).__name__
+    return explain(x) if not is_tuple(x) else class_of(x).__name__
 
 
 def leaf_type(x: Any) -> Type | None:
@@ -312,7 +312,7 @@ def merge(values: list[Any], base: Any = None) -> Template:
         return Keep(first)
     if is_dataclass(first) and all(v is first for v in values):
         return Keep(first)
-    if isinstance(first, tuple) or is_dataclass(first):
+    if isinstance(first, (tuple, merged)) or is_dataclass(first):
         return _merge_struct(values)
     return merge_leaves(values)
 

@@ -5,11 +5,12 @@ A block pointer is a tuple of numbers that control flow carries around like any 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 from mimw.ir.types import I64, DType, PointerType
 from mimw.language.core import const_axis, const_int, const_shape, const_str, explain, is_tuple, tensor, unwrap
-from mimw.language.handles import as_pointer, traced
+from mimw.language.handles import as_pointer, merged, traced
 from mimw.language.semantic import fail
 from mimw.language.tensor import arange, expand_dims
 
@@ -17,10 +18,29 @@ _PADDING = ("", "zero", "nan")
 _MOST_I32 = (1 << 31) - 1
 
 
-class _Tensor(traced):
+class _Block(traced):
+    """The shape of a block: one object a shape, since it must be the same on both sides of a branch."""
+
+    __slots__ = ("shape",)
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    @property
+    def SAID(self) -> str:
+        """How messages name what points to such blocks."""
+        return f"a pointer to blocks of {list(self.shape)}"
+
+
+_block = cache(_Block)
+
+
+class _Tensor(merged):
     """What of a block pointer never changes: loops carry its offsets only, so that constant strides stay constant."""
 
-    __slots__ = ("base", "block_shape", "shape", "strides")
+    __slots__ = ("base", "block", "shape", "strides")
+    FIELDS = __slots__
+    SAID = "a block pointer into some tensor"
 
     def __init__(
         self, base: Any, shape: tuple[Any, ...], strides: tuple[Any, ...], block_shape: tuple[int, ...]
@@ -28,7 +48,12 @@ class _Tensor(traced):
         self.base = base
         self.shape = shape
         self.strides = strides
-        self.block_shape = block_shape
+        self.block = _block(block_shape)
+
+    @property
+    def block_shape(self) -> tuple[int, ...]:
+        """The sizes of a block."""
+        return self.block.shape
 
 
 class block_pointer(NamedTuple):

@@ -163,7 +163,8 @@ def explain(x: Any) -> str:
         return f"the type {x}"
     if isinstance(x, tuple):
         return "a tuple"
-    return f"a {type(x).__name__}"  # pyright: ignore[reportUnknownArgumentType]
+    said: str = getattr(x, "SAID", "") or f"a {type(x).__name__}"  # pyright: ignore[reportUnknownArgumentType]
+    return said
 
 
 class tensor:

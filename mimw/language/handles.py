@@ -118,6 +118,13 @@ class traced:
     __slots__ = ()
 
 
+class merged(traced):
+    """An object whose `FIELDS`, names of its attributes, run-time branches merge one by one."""
+
+    __slots__ = ()
+    FIELDS: tuple[str, ...] = ()
+
+
 class moving(traced):
     """A record of the language whose methods change its fields."""
 

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import mimw
 import mimw.language as ml
+from mimw.diagnostics import CompilationError
 from tests.language.engines_kit import both
 
 TARGETS = ("sm_90a", "sm_80")
@@ -82,3 +84,48 @@ def test_tiles_of_truth_values() -> None:
         got = both(truths, (1,), [x, np.zeros_like(x), n], TARGETS, M=8, N=16)
         v = np.where((np.arange(8)[:, None] < n) & (np.arange(16) < n + 1), x, 0)
         np.testing.assert_array_equal(got[1], np.where((v == 0) | ((n > 2) & (v > 3)), 1, v))
+
+
+@mimw.kernel
+def listed(y, n):
+    i = 40
+    add = [lambda a, k=i: a + k for i in range(2)]
+    squares = [i * i for i in range(1, 6, 2)]
+    for k in ml.static_range(3):
+        ml.store(y + k, add[k % 2](squares[k]) + n)
+    ml.store(y + 3, i)  # the comprehension's own variable is gone
+
+
+def test_comprehensions() -> None:
+    got = both(listed, (1,), [np.zeros(4, np.int32), 100], TARGETS)
+    np.testing.assert_array_equal(got[0], [101, 110, 125, 40])
+
+
+@mimw.kernel
+def changed(y, n, KIND: ml.constexpr):
+    if KIND == "function":
+        what = lambda: 1
+    else:
+        what = "a" if KIND == "text" else None
+    i = 0
+    while i < n:
+        if KIND == "function":
+            ml.store(y + i, what())
+            what = lambda: 2
+        elif KIND == "text":
+            ml.store(y + i, 1 if what == "a" else 2)
+            what = "b"
+        else:
+            ml.store(y + i, 1 if what is None else 2)
+            what = ml.load(y + i)
+        i += 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"), [("function", "a function"), ("text", "the constant 'a'"), ("nothing", "the constant None")]
+)
+def test_what_a_loop_cannot_carry(kind: str, says: str) -> None:
+    """The first trip would see what was before the loop, the others what the loop assigns."""
+    with pytest.raises(CompilationError) as caught:
+        changed[(1,)](np.zeros(4, np.int32), 3, KIND=kind)
+    assert caught.value.code == "carried-type" and f"what is {says} before the loop" in str(caught.value)

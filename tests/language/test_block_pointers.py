@@ -134,3 +134,33 @@ def test_warp_specialize_is_a_hint() -> None:
     signature = {"x": "*f32", "y": "*f32", "n": "i32"}
     remarks = hinted.compile(signature, {"N": 16}, target="sm_90a").metadata.extra["remarks"]
     assert [r["text"][:31] for r in remarks if r["kind"] == "tasks"] == ["warp_specialize changes nothing"]
+
+
+@mimw.kernel
+def chosen(x, y, n, N: ml.constexpr):
+    if n > 2:
+        p = ml.make_block_ptr(x, (4 * N,), (1,), (N,), (N,), (0,))
+    else:
+        p = ml.make_block_ptr(y, (n,), (n,), (0,), (N,), (0,))
+    ml.store(p, ml.full((N,), 1, ml.int32), boundary_check=(0,))
+
+
+def test_a_branch_makes_the_pointer() -> None:
+    for n, want in ((3, [[0, 1, 0, 0], [0] * 4]), (2, [[0] * 4, [1, 0, 0, 0]])):
+        got = both(chosen, (1,), [np.zeros(64, np.int32), np.zeros(64, np.int32), n], TARGETS, N=16)
+        np.testing.assert_array_equal(got[0], np.repeat(want[0], 16))
+        np.testing.assert_array_equal(got[1][:4], [1, 0, 1, 0] if n == 2 else want[1])
+
+
+@mimw.kernel
+def of_two_shapes(x, n):
+    if n > 2:
+        p = ml.make_block_ptr(x, (16,), (1,), (0,), (4,), (0,))
+    else:
+        p = ml.make_block_ptr(x, (16,), (1,), (0,), (8,), (0,))
+    ml.store(p, 1)
+
+
+def test_blocks_of_two_shapes() -> None:
+    with pytest.raises(CompilationError, match=r"a pointer to blocks of \[4\] on one side .* of \[8\] on the other"):
+        of_two_shapes[(1,)](np.zeros(16, np.int32), 5)
