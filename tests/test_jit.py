@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import mimw
-import mimw.jit
 import mimw.language as ml
+from mimw import kernel_code
+from mimw.compiler import Options
 from mimw.jit import Kernel
 from mimw.runtime import driver_api
 from mimw.target import TARGETS
@@ -188,18 +189,18 @@ def test_disk_cache_is_used_and_sees_every_change(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("MIMW_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("MIMW_CACHE", raising=False)
     compiled: list[str] = []
-    real = mimw.jit.compile_kernel  # type: ignore[attr-defined]
+    real = kernel_code.compile_kernel
 
     def counting(*args: Any, **kwargs: Any) -> Any:
         compiled.append("")
         return real(*args, **kwargs)
 
-    monkeypatch.setattr("mimw.jit.compile_kernel", counting)
+    monkeypatch.setattr(kernel_code, "compile_kernel", counting)
     x, out = arrays()
     target = TARGETS["sm_90a"]
 
     def get(values: list[Any], **options: Any) -> Any:
-        return Kernel(scale.fn).compiled_for(values, mimw.jit.Options(**options), target)  # type: ignore[attr-defined]
+        return Kernel(scale.fn).compiled_for(values, Options(**options), target)
 
     first = get([x, out, 100, 1.0, 64, 0])
     again = get([x, out, 100, 1.0, 64, 0])

@@ -2,7 +2,7 @@
 
 Owns: keys, the fingerprint of the mimw package, the folder's form, eviction. Assumes: a file system whose renames are
 atomic. Must not know what is stored: an entry is a dict of JSON values and named files (text or bytes). What lives in
-memory is `jit`'s.
+memory is `kernel_code`'s.
 
 The folder is ``MIMW_CACHE_DIR``, else ``~/.cache/mimw``; ``MIMW_CACHE=0`` turns the cache off; ``MIMW_CACHE_SIZE`` is
 its limit in MiB. An entry is a directory ``v1/ab/abcd.../`` with ``meta.json`` and the files. It is written beside its
