@@ -62,3 +62,32 @@ def test_scalars_divide_on_the_scalar_unit(x: int, y: int) -> None:
     kernel = scalar_by_constant.compile(["i32", "i32", "*i32"], {"C": 13}, target="gfx950")
     run_compiled(kernel, (1,), [x, y, out])
     assert tuple(int(v) for v in out) == (*_truncated(x, 13), *_truncated(x, y))
+
+
+@mimw.kernel
+def exact_quotients(x_ptr, y_ptr, q_ptr, N: ml.constexpr):
+    at = ml.arange(0, N)
+    ml.store(q_ptr + at, ml.div_rn(ml.load(x_ptr + at), ml.load(y_ptr + at)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_quotients_of_floats_are_rounded_once_at_all_magnitudes(dtype: str) -> None:
+    """Denormal quotients, and divisors whose inverse is denormal, too."""
+    info = np.finfo(dtype)
+    ends = [float(v) for v in (info.max, info.max / 2, info.tiny, info.smallest_subnormal, info.tiny / 3)]
+    ends = [0.0, 1.0, 3.0, *ends, float("inf"), float("nan")]
+    x, y = (v.ravel() for v in np.meshgrid(ends, [v * sign for v in ends for sign in (1, -1)]))
+    rng = np.random.default_rng(1)
+    n, most = 512, info.maxexp - 1
+    x, y = (
+        np.concatenate([v, np.ldexp(rng.standard_normal(n - v.size), rng.integers(-most, most, n - v.size))])
+        for v in (x, y)
+    )
+    x, y = x.astype(dtype), y.astype(dtype)
+    with np.errstate(all="ignore"):
+        want = x / y
+    q = np.zeros(n, dtype)
+    kernel = exact_quotients.compile([f"*f{info.bits}:16"] * 3, {"N": n}, target="gfx942")
+    run_compiled(kernel, (1,), [x, y, q])
+    same = (q.view(np.uint8) == want.view(np.uint8)).reshape(n, -1).all(1)
+    assert (same | (np.isnan(q) & np.isnan(want))).all()

@@ -5,10 +5,12 @@
 
 Sums, products and fma are IEEE with one rounding to nearest even. The transcendental unit is modelled as correctly rounded:
 the ISA states 1 ulp for exp, log, rcp, rsq, sqrt and sin/cos of f32 (sin and cos absolutely, of one revolution), and that
-they treat denormals as zero. Formulas of div_scale, div_fmas and div_fixup are the ISA's.
+they treat denormals as zero. Formulas of div_scale, div_fmas and div_fixup are the ISA's, but for a slip of the document (`div_scale`).
 """
 
 from __future__ import annotations
+
+from fractions import Fraction
 
 import numpy as np
 
@@ -202,7 +204,11 @@ def _biased(x: Array, bias: int) -> Array:
 
 
 def div_scale(s0: Array, s1: Array, s2: Array, wide: bool) -> tuple[Array, Array]:
-    """(result, VCC) of v_div_scale: s1 is the denominator, s2 the numerator, s0 the one of both that is scaled."""
+    """(result, VCC) of v_div_scale: s1 is the denominator, s2 the numerator, s0 the one of both that is scaled.
+
+    Where the inverse of the denominator and the quotient are denormal, the document scales the denominator up. It is above 2^126 then
+    (f64: 2^1022) and would overflow, and v_div_fmas scales the quotient down: only down makes the recipe of the document divide.
+    """
     dtype = s0.dtype
     bias, gap, by, tiny_exponent = (1023, 768, 128, 53) if wide else (127, 96, 64, 23)
     tiny = np.finfo(dtype).tiny
@@ -229,7 +235,7 @@ def div_scale(s0: Array, s1: Array, s2: Array, wide: bool) -> tuple[Array, Array
         np.full(s0.shape, np.nan, dtype),
         np.where(is_den, up, s0),
         up,
-        np.where(is_den, up, s0),
+        np.where(is_den, down, s0),
         down,
         np.where(is_num, up, s0),
         up,
@@ -288,9 +294,21 @@ def _div_fmas(d: Operands) -> Step:
             exact = fma_odd(p.astype(np.float64), q.astype(np.float64), r.astype(np.float64))
             put(x, np.ldexp(exact, scale).astype(np.float32))
         else:
-            put(x, np.ldexp(fma64(p, q, r, "rn"), scale))
+            put(x, _fma_scaled_down(p, q, r, np.ldexp(fma64(p, q, r, "rn"), scale), scale))
 
     return run
+
+
+def _fma_scaled_down(a: Array, b: Array, c: Array, twice: Array, scale: Array) -> Array:
+    """(a * b + c) * 2^scale rounded once; `twice` is that rounded twice, which differs where the result is denormal."""
+    a, b, c, twice, scale = np.broadcast_arrays(a, b, c, twice, scale)
+    small = (scale < 0) & (np.abs(twice) <= np.finfo(np.float64).tiny)
+    small &= np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (twice != 0)
+    out = twice.copy()
+    for i in zip(*np.nonzero(small), strict=True):
+        exact = Fraction(float(a[i])) * Fraction(float(b[i])) + Fraction(float(c[i]))
+        out[i] = float(exact / (1 << -int(scale[i])))
+    return out
 
 
 for _kind in ("f32", "f64", "f16"):
