@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.runtime.launch import raw_stream
+from mimw.runtime.streams import raw_stream
 
 _SETS = 64  # streams of a device that may run such products at one time
 _SET = 1024  # counters of a set

@@ -1,8 +1,8 @@
 # pyright: basic
 """Compiled kernels and how they are launched.
 
-Owns: `CompiledKernel`, the specialised launchers, `synchronize`. Assumes the calling convention of `convention.py`.
-Must not know IR, the language, or how a kernel was compiled.
+Owns: `CompiledKernel`, the specialised launchers, `synchronize`. Which stream a launch goes to is `streams.py`'s. Assumes the calling
+convention of `convention.py`. Must not know IR, the language, or how a kernel was compiled.
 
 A launch goes one of two ways. The *checked* way describes every argument, compares it with the compiled signature,
 loads the kernel where that has not been done, and launches; it takes any array. When all arrays are torch's, it leaves
@@ -23,7 +23,7 @@ from typing import Any
 from mimw.diagnostics import LaunchError
 from mimw.runtime import hip_api, print_buffer
 from mimw.runtime.arguments import FLOATS, argument_device, check_block, checked_value, describe_arguments
-from mimw.runtime.arrays import ArrayInfo, DescriptorInfo, ScalarInfo, describe
+from mimw.runtime.arrays import ArrayInfo, DescriptorInfo, ScalarInfo
 from mimw.runtime.convention import (
     MAP_ALIGN,
     POINTER,
@@ -40,6 +40,7 @@ from mimw.runtime.hang_watch import Watch
 from mimw.runtime.image import check_shared, check_threads, choose_image
 from mimw.runtime.launch_errors import Grid, caller_loc, check_cluster, check_grid, explain_driver_error
 from mimw.runtime.print_buffer import Telling
+from mimw.runtime.streams import await_producers, choose_stream, raw_stream
 from mimw.runtime.tensor_descriptor import MapSpec, TensorDescriptor, encode_map, map_specs
 
 # Errors that the driver gives when the function's context is not the thread's current one.
@@ -149,7 +150,7 @@ class CompiledKernel:
                 device = driver.current_device()
             function = self.load(device)
             raw = choose_stream(driver, stream, infos, device)
-            infos = _await_producers(driver, args, infos, device, raw)
+            infos = await_producers(driver, args, infos, device, raw)
             values = self._packed_values(infos)
             if "hang" in meta.extra:
                 watch = Watch(meta, device, raw)
@@ -398,46 +399,6 @@ def _quick_type(kind: str) -> type:
     if kind == "i1":
         return bool
     return float if kind in FLOATS else int
-
-
-def raw_stream(stream: Any) -> int:
-    """The raw handle of a stream: an int, torch's (`cuda_stream`), CuPy's (`ptr`), cuda-bindings' (`int()`)."""
-    if isinstance(stream, int):
-        return stream
-    for field in ("cuda_stream", "ptr"):
-        found = getattr(stream, field, None)
-        if isinstance(found, int):
-            return found
-    try:
-        return int(stream)
-    except (TypeError, ValueError):
-        raise LaunchError("launch-stream", f"{stream!r} is no CUDA stream", caller_loc()) from None
-
-
-def choose_stream(driver: Driver, stream: Any, infos: Sequence[ArrayInfo | ScalarInfo], device: int) -> int:
-    """The raw stream: the one given; torch's if an array is torch's; the first that an array states; torch's, or 0."""
-    if stream is not None:
-        return raw_stream(stream)
-    current = driver.torch_stream(device)
-    stated = [info.stream for info in infos if isinstance(info, ArrayInfo) and info.stream is not None]
-    if stated and not any(hasattr(info.owner, "data_ptr") for info in infos if isinstance(info, ArrayInfo)):
-        return stated[0]
-    return current
-
-
-def _await_producers(
-    driver: Driver, args: Sequence[Any], infos: list[ArrayInfo | ScalarInfo], device: int, raw: int
-) -> list[ArrayInfo | ScalarInfo]:
-    """Order the launch after what other libraries have still to do on the arrays; returns the infos to launch with."""
-    out: list[ArrayInfo | ScalarInfo] = []
-    for arg, info in zip(args, infos, strict=True):
-        source = arg.base if isinstance(info, DescriptorInfo) else arg
-        if isinstance(info, ArrayInfo) and info.owner is not source:
-            info = describe(arg, raw)  # DLPack: asked again with a stream, the producer waits
-        elif isinstance(info, ArrayInfo) and info.stream is not None and info.stream != raw:
-            driver.wait_for_stream(device, raw, info.stream)
-        out.append(info)
-    return out
 
 
 def synchronize(device: int | None = None, stream: Any = None) -> None:
