@@ -23,7 +23,7 @@ from mimw.codegen.lane import (
 )
 from mimw.codegen.machine import Block, Imm, Reg
 from mimw.diagnostics import UNKNOWN, Loc
-from mimw.ir.types import I1, I32, U64, DType, Element
+from mimw.ir.types import I1, I32, U32, U64, DType, Element
 from mimw.target import Target
 
 _Key = tuple[object, ...]
@@ -321,6 +321,11 @@ class LaneBuilder(ABC):
     @abstractmethod
     def upper_bytes(self, lo: Lane, hi: Lane) -> Lane:
         """Two 8-bit elements, not both constant, as the upper bytes of the halves of a u32; zeros below them."""
+
+    def shift_below_signs(self, word: Lane) -> Lane:
+        """The halves of a u32, each shifted right by one bit, but for the sign bit, which stays; zero behind it. The lowest bits are zeros."""
+        moved = self.bit_and(self.shift(word, -1), 0x3FFF3FFF)
+        return self.op("or", U32, moved, self.bit_and(word, 0x80008000))
 
     @abstractmethod
     def bf16_to_f32(self, lane: Lane) -> Lane:

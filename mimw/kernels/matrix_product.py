@@ -30,8 +30,8 @@ def matmul(
 ) -> Any:  # fmt: skip
     """activation(scale * (a @ b) + bias) + residual for a: [M, K], b: [K, N], bias: [N], residual: [M, N]; gives `out`: [M, N], new unless given.
 
-    a and b are of one type: bf16, fp16, fp8 e4m3 or e5m2 (or their FNUZ kinds, which CDNA3 multiplies as they are, others as f16); sums are f32, rounded once to the result's type: `out`'s, else `out_dtype`
-    (a dtype of the arrays' own library), else a's, bf16 for fp8. scale is a number, or an f32 array of one element beside the operands. activation is
+    a and b are of one type: bf16, fp16, fp8 e4m3 or e5m2, or the FNUZ kinds of these, which CDNA3 multiplies as they are, other machines as f16.
+    Sums are f32, rounded once to the result's type: `out`'s, else `out_dtype` (a dtype of the arrays' own library), else a's, bf16 for fp8. scale is a number, or an f32 array of one element beside the operands. activation is
     None, "relu", "gelu", "gelu_tanh" or "silu". Any extents (0 too) and strides: TMA copies operands that are dense along one dimension and aligned
     to 16 bytes, fp8 ones along K; others go through plain pointers, more slowly. `config` overrides the choice by shape and is for operands that TMA
     takes. The result is the same, bit for bit, in every run. fp8 sums keep what the tensor core's fast accumulation keeps; without

@@ -256,7 +256,8 @@ def _cast_number(n: Number, source: object, target: DType) -> Number | None:
             return float(k) if abs(k) <= 1 << (target.mantissa + 1) and target.bits >= 16 and abs(k) <= 32768 else None
         return k != 0 if target.kind == "bool" else wrap(k, target)
     if target.kind == "float" and float(n).is_integer() and abs(n) <= min(1 << (target.mantissa + 1), 256):
-        return 0.0 if target.fnuz and not n else float(n)
+        unsigned = target.fnuz or (isinstance(source, DType) and source.fnuz)  # no -0
+        return abs(float(n)) if unsigned and not n else float(n)
     return None
 
 

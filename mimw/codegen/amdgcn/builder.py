@@ -154,6 +154,9 @@ class AmdgcnBuilder(Core):
         zero = Lane(lo.dtype, None)
         return Lane(U32, self.packed([zero, lo, zero, hi]), uniform=min(lo.uniform, hi.uniform))
 
+    def shift_below_signs(self, word: Lane) -> Lane:
+        return self.bit_and(self.valu("v_pk_ashrrev_i16", U32, Imm(0x00010001), word), 0xBFFFBFFF)
+
     def bf16_to_f32(self, lane: Lane) -> Lane:
         reg = self.reg_of(lane)
         word = Lane(U32, reg, uniform=lane.uniform)

@@ -9,9 +9,7 @@ from __future__ import annotations
 from mimw.codegen.float_bits import decode
 from mimw.codegen.lane import Lane, Tile
 from mimw.codegen.lane_builder import LaneBuilder
-from mimw.ir.types import F16, F32, I32, U8, U16, U32, DType
-
-_F16_NAN = 0x7FFF
+from mimw.ir.types import F16, F32, U8, U32, DType
 
 
 def to_f16(b: LaneBuilder, lane: Lane) -> Lane:
@@ -29,28 +27,15 @@ def pair_to_f16(b: LaneBuilder, lo: Lane, hi: Lane) -> tuple[Lane, Lane]:
         return to_f16(b, lo), to_f16(b, hi)
     if b.fp8_instructions(dtype):
         return b.halves_from_bytes(lo, hi)
+    word = b.upper_bytes(lo, hi)
     if dtype.fnuz:
-        return _soft_fnuz_to_f16(b, lo), _soft_fnuz_to_f16(b, hi)
-    return _soft_pair_to_f16(b, lo, hi)
+        return _halves(b, _without_minus_zero(b, word, _soft_fnuz(b, word, dtype)))
+    return _halves(b, word) if dtype.exponent == 5 else _soft_e4m3(b, word)
 
 
 def _dtype(lane: Lane) -> DType:
     assert isinstance(lane.dtype, DType)
     return lane.dtype
-
-
-def _soft_pair_to_f16(b: LaneBuilder, lo: Lane, hi: Lane) -> tuple[Lane, Lane]:
-    """Two at a time, f8e5m2 by moving bytes alone."""
-    word = b.upper_bytes(lo, hi)
-    if _dtype(lo).exponent == 5:
-        return _halves(b, word)
-    magnitude = b.bit_and(b.shift(word, -1), 0x3F803F80)
-    small = _halves(b, b.op("or", U32, magnitude, b.bit_and(word, 0x80008000)))  # the value times 2^-8
-    value = _times(b, small, 256.0)
-    # NaN alone, which stands for 480, becomes infinite here (448 does not), and then infinity times 0 is added to it.
-    probe = _times(b, small, 256.0 * 140)
-    zero = b.const(F16, 0.0)
-    return b.packed_op("fma", F16, [probe, (zero, zero), value])
 
 
 def _halves(b: LaneBuilder, word: Lane) -> tuple[Lane, Lane]:
@@ -63,21 +48,35 @@ def _times(b: LaneBuilder, pair: tuple[Lane, Lane], factor: float) -> tuple[Lane
     return b.packed_op("mul", F16, [pair, (c, c)])
 
 
-def _soft_fnuz_to_f16(b: LaneBuilder, lane: Lane) -> Lane:
-    if lane.reg is None:
-        return to_f16(b, lane)
-    code = b.convert("int", b.bitcast(lane, U8), U32)
-    magnitude = b.bit_and(code, 0x7F)
-    if _dtype(lane).exponent == 5:
-        # One less in the exponent, or half of what has none left (the mantissa's implied bit included).
-        wide = b.bitcast(b.shift(magnitude, 8), I32)
-        value = b.bitcast(b.op("max", I32, b.plus(wide, -0x400), b.shift(wide, -1)), U32)
-    else:
-        scaled = b.bitcast(b.convert("int", b.shift(magnitude, 7), U16), F16)
-        value = b.convert("int", b.bitcast(b.op("mul", F16, scaled, b.const(F16, 128.0)), U16), U32)
-    value = b.op("or", U32, value, b.shift(b.bit_and(code, 0x80), 8))
-    value = b.select(b.compare("eq", code, b.const(U32, 0x80)), b.const(U32, _F16_NAN), value)
-    return b.bitcast(b.convert("int", value, U16), F16)
+# The functions below take a u32 whose halves hold an 8-bit float each, in their upper bytes.
+
+
+def _soft_e4m3(b: LaneBuilder, word: Lane) -> tuple[Lane, Lane]:
+    small = _halves(b, b.shift_below_signs(word))  # the value times 2^-8
+    value = _times(b, small, 256.0)
+    # NaN alone, which stands for 480, becomes infinite here (448 does not), and then infinity times 0 is added to it.
+    probe = _times(b, small, 256.0 * 140)
+    zero = b.const(F16, 0.0)
+    return b.packed_op("fma", F16, [probe, (zero, zero), value])
+
+
+def _soft_fnuz(b: LaneBuilder, word: Lane, dtype: DType) -> Lane:
+    """The bits of both f16; -0 for NaN."""
+    if dtype.exponent == 4:
+        return b.word_lane(_times(b, _halves(b, b.shift_below_signs(word)), 128.0))
+    # As f16 the value is twice as large: one less in the exponent, or where that is 0 or 1 everything shifted right.
+    shifted = b.bit_and(b.shift(word, -1), 0x3F803F80)
+    large = b.bit_and(b.plus(b.bit_and(word, 0x7F007F00), 0x78007800), 0x80008000)
+    everywhere = b.sub(large, b.shift(large, -15))  # the bits below those of `large`
+    more = b.sub(b.op("and", U32, shifted, everywhere), b.shift(large, -5))
+    return b.op("or", U32, b.add(shifted, more), b.bit_and(word, 0x80008000))
+
+
+def _without_minus_zero(b: LaneBuilder, word: Lane, value: Lane) -> Lane:
+    """`value` with NaN in the halves where `word` has the code of -0."""
+    number = b.plus(b.bit_and(word, 0x7F007F00), 0x7F007F00)  # tells by the sign bits
+    bad = b.bit_and(b.op("and", U32, word, b.op("not", U32, number)), 0x80008000)
+    return b.op("or", U32, value, b.sub(bad, b.shift(bad, -7)))
 
 
 def tile_from_f32(b: LaneBuilder, tile: Tile, to: DType, how: str, saturate: bool) -> list[Lane]:
