@@ -85,10 +85,17 @@ def plan_for(a: ArrayInfo, b: ArrayInfo, c: ArrayInfo, config: GemmConfig | None
     return (_tiled_plan if tiled else _tma_plan)(a, b, c, config, precise, target, units)
 
 
+def simulated_machine() -> Target:
+    """What products of host arrays are chosen for: the machine whose code launches run (``MIMW_SIM``), Hopper in the tile simulator."""
+    from mimw.simulated_device import chosen_target  # at once, it would load the simulators where nothing is simulated
+
+    return chosen_target() or get_target("sm_90a")
+
+
 def _machine(a: ArrayInfo) -> tuple[Target, int]:
     """What the operands' device is, and how many multiprocessors or compute units it has; for host arrays what is simulated."""
     if a.kind != "cuda":
-        return get_target("sm_90a"), _SIMULATED_SMS
+        return simulated_machine(), _SIMULATED_SMS
     driver = device_driver()
     name = driver.target_name(a.device)
     if name is None:
@@ -131,7 +138,7 @@ class Plan:
     """Launches a kernel for operands of one kind. `K`, `M`, `N` are the extents, `strides` those of a, b, c; `takes_precise`: whether the kernel
     knows two ways to sum 8-bit floats."""
 
-    __slots__ = ("K", "M", "N", "_prepared", "fn", "grid", "options", "strides")
+    __slots__ = ("K", "M", "N", "_on_device", "_prepared", "fn", "grid", "options", "strides")
 
     takes_precise = True
 
@@ -142,6 +149,7 @@ class Plan:
     def __init__(self, a: ArrayInfo, b: ArrayInfo, c: ArrayInfo) -> None:
         (self.M, self.K), self.N = a.shape, b.shape[1]
         self.strides = (*a.strides, *b.strides, *c.strides)
+        self._on_device = a.kind == "cuda"
         # Launches that need no specialisation any more, by what of the epilogue is code.
         self._prepared: dict[tuple[Any, ...], PreparedLaunch] = {}
 
@@ -182,7 +190,7 @@ class Plan:
         if self.takes_precise:
             options["PRECISE"] = end.precise
         kernel = self._launch(end, [*arrays, *integers], {**ends, **options})
-        if isinstance(kernel, CompiledKernel):  # not in the simulator
+        if self._on_device and isinstance(kernel, CompiledKernel):
             self._prepared[end.special] = kernel[self.grid]
 
 

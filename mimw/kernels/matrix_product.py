@@ -2,7 +2,7 @@
 """`matmul`: the product of two matrices by the kernels of `gemm`, with a configuration chosen by shape.
 
 Owns: what operands it takes, and the plans it keeps: by shapes, strides, types and alignment, so that a call costs little more than its
-launch. Assumes arrays that `describe` knows: CUDA arrays run on their device, host arrays in the tile simulator.
+launch. Assumes arrays that `describe` knows: CUDA arrays run on their device, host arrays in a simulator.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from mimw.diagnostics import LaunchError
 from mimw.kernels.gemm_config import GemmConfig
-from mimw.kernels.gemm_plan import FNUZ, Epilogue, PlainPlan, Plan, plan_for
+from mimw.kernels.gemm_plan import FNUZ, Epilogue, PlainPlan, Plan, plan_for, simulated_machine
 from mimw.runtime.arrays import ArrayInfo, describe
 from mimw.runtime.launch_errors import caller_loc
 from mimw.runtime.tensor_descriptor import ALIGNMENT, TensorDescriptor
@@ -30,12 +30,13 @@ def matmul(
 ) -> Any:  # fmt: skip
     """activation(scale * (a @ b) + bias) + residual for a: [M, K], b: [K, N], bias: [N], residual: [M, N]; gives `out`: [M, N], new unless given.
 
-    a and b are of one type: bf16, fp16, fp8 e4m3 or e5m2, or the FNUZ kinds of these, which CDNA3 multiplies as they are, other machines as f16.
-    Sums are f32, rounded once to the result's type: `out`'s, else `out_dtype` (a dtype of the arrays' own library), else a's, bf16 for fp8. scale is a number, or an f32 array of one element beside the operands. activation is
-    None, "relu", "gelu", "gelu_tanh" or "silu". Any extents (0 too) and strides: TMA copies operands that are dense along one dimension and aligned
-    to 16 bytes, fp8 ones along K; others go through plain pointers, more slowly. `config` overrides the choice by shape and is for operands that TMA
-    takes. The result is the same, bit for bit, in every run. fp8 sums keep what the tensor core's fast accumulation keeps; without
-    `fast_accumulation` each 128 of K are added in f32. `LaunchError` for what does not fit.
+    a and b are of one type: bf16, fp16, fp8 e4m3 or e5m2, or the FNUZ kinds of these, which CDNA3 multiplies as they are, other machines as f16. Sums
+    are f32, rounded once to the result's type: `out`'s, else `out_dtype` (a dtype of the arrays' own library), else a's, bf16 for fp8. scale is a
+    number, or an f32 array of one element beside the operands. activation is None, "relu", "gelu", "gelu_tanh" or "silu". Any extents (0 too) and
+    strides: TMA copies operands that are dense along one dimension and aligned to 16 bytes, fp8 ones along K; others go through plain pointers, more
+    slowly. `config` overrides the choice by shape and is for operands that TMA takes. The result is the same, bit for bit, in every run. fp8 sums
+    keep what the tensor core's fast accumulation keeps; without `fast_accumulation` each 128 of K are added in f32. `LaunchError` for what does not
+    fit.
     """
     left, right = _matrix(a, "a"), _matrix(b, "b")
     M, N = left.shape[0], right.shape[1]
@@ -57,7 +58,8 @@ def matmul(
 def _plan(a: ArrayInfo, b: ArrayInfo, out: ArrayInfo, config: GemmConfig | None, precise: bool) -> Plan:
     """The plan for these operands: a kept one, or a new one."""
     shape = (*a.shape, b.shape[1], *a.strides, *b.strides, *out.strides)
-    key = (a.dtype, out.dtype, a.device, config, precise, _aligned(a, b, out), *shape)
+    where = a.device if a.kind == "cuda" else simulated_machine().name
+    key = (a.dtype, out.dtype, where, config, precise, _aligned(a, b, out), *shape)
     plan = _PLANS.get(key)
     if plan is None:
         plan = plan_for(a, b, out, config, precise)

@@ -203,3 +203,15 @@ def test_choice_by_shape():
         assert few.SPLITS > 1 and flat.BM == 16
         assert chosen(8192, 8191, 8192).BN < 256  # rows of results that are stored one by one
         assert choose_tiled(512, 512, 512, 2, machine, UNITS[target] // 8).XCDS == 1  # a part of the device
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_arrays_of_the_host_as_machine_code(monkeypatch: pytest.MonkeyPatch, target: str):
+    a, b = matrix(70, 96), matrix(96, 40, seed=1)
+    there, here = np.zeros((70, 40), BF16), np.zeros((70, 40), BF16)
+    for _ in range(2):  # the second time by the plan that was kept
+        monkeypatch.setenv("MIMW_SIM", target)
+        there[:] = np.nan
+        check(matmul(a, b, there), a, b)
+        monkeypatch.delenv("MIMW_SIM")
+        check(matmul(a, b, here), a, b)
