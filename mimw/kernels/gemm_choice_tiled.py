@@ -32,9 +32,7 @@ _TILES = (
 _SPLITS = (2, 3, 4, 6, 8, 12, 16)
 _LEAST_STEPS = 4  # that a part of K has
 _MOST_SPLIT_TILES = 1024  # counters of a workspace
-_MOST_NARROW = (
-    256 * 128
-)  # elements of a tile whose rows are stored one by one: addresses and masks of more would be spilled
+_MOST_NARROW = 256 * 128  # elements of a tile stored one by one: addresses and masks of more would be spilled
 _GROUP = 8  # rows of tiles that are walked together
 
 _LATENCY = 1000  # of the loads for one step, which stand one step ahead
@@ -73,9 +71,7 @@ class TiledProduct:
         self.rate = self.machine.rate * (2 if narrow else 1)
 
 
-def choose_tiled(
-    M: int, N: int, K: int, item_size: int, target: Target, units: int, fnuz: bool = False
-) -> GemmConfig:  # fmt: skip
+def choose_tiled(M: int, N: int, K: int, item_size: int, target: Target, units: int, fnuz: bool = False) -> GemmConfig:
     """The configuration for a product of this shape: elements of `item_size` bytes (1: CDNA3's 8-bit floats with `fnuz`, else the others), a device of
     `target` with `units` compute units."""
     p = TiledProduct(M, N, K, item_size, target, units, fnuz)
@@ -90,9 +86,7 @@ def tiled_candidates(p: TiledProduct) -> Iterator[tuple[GemmConfig, float]]:
         tiles = cdiv(p.M, BM) * cdiv(p.N, BN)
         most = min(p.units * resident // tiles, cdiv(p.K, p.BK) // _LEAST_STEPS) if tiles <= _MOST_SPLIT_TILES else 1
         for splits in (1, *(s for s in _SPLITS if s <= most)):
-            config = GemmConfig(
-                "tiled", BM, BN, p.BK, 2, _GROUP, SPLITS=splits, WARPS=warps, ROWS=rows, XCDS=p.xcds
-            )  # fmt: skip
+            config = GemmConfig("tiled", BM, BN, p.BK, 2, _GROUP, SPLITS=splits, WARPS=warps, ROWS=rows, XCDS=p.xcds)
             yield config, tiled_clocks(p, config, resident)
 
 

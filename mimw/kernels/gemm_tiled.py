@@ -1,9 +1,8 @@
 # pyright: basic
 """A matrix product for machines whose waves multiply from registers (CDNA's v_mfma): all warps of a CTA load, multiply and store one tile together.
 
-Copies take registers there, and all waves get as many of them as the hungriest one, so that a wave which only copies would cost a quarter of the
-accumulator. The compiler's pipeline does what tasks do elsewhere: loads of the next step stand before a step's products, their stores into shared
-memory behind them.
+All waves of a CTA get as many registers as the hungriest one, so that a wave which only copies would cost a quarter of the accumulator. The
+compiler's pipeline does what tasks do elsewhere: loads of the next step stand before a step's products, their stores into shared memory behind them.
 
 Programs are dealt to a device's XCDs in turn, each of which has an L2 of its own: `on_one_xcd` numbers them so that neighbouring tiles meet in one.
 With SPLITS > 1 that many CTAs share a tile, each with a part of K, as in `gemm.gemm_split`: the one that comes last adds all parts, always in the same
