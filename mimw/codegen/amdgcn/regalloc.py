@@ -141,7 +141,8 @@ class _Filler:
     def __init__(self, busy: list[int], groups: list[Group]) -> None:
         self.busy = busy
         self.groups = groups
-        self.placed: list[list[Group]] = [[] for _ in busy]
+        self.placed: list[list[tuple[int, int, int, Group]]] = [[] for _ in busy]
+        """For each register those who stand there: (first point, point behind the last, all points as bits, group)."""
         self.victims: list[Group] = []
 
     def run(self) -> list[Group]:
@@ -193,16 +194,16 @@ class _Filler:
         group.place = place
         for offset, live in group.lives.items():
             self.busy[place + offset] |= live
-            self.placed[place + offset].append(group)
+            self.placed[place + offset].append((*_span(live), live, group))
 
     def _make_room(self, group: Group) -> None:
         """Spill the cheapest set of groups that stand in one place, or this one where that is cheaper."""
         best, best_cost, best_place = None, group.cost, 0
+        cells = [(offset, *_span(live), live) for offset, live in group.lives.items()]
         for place in self._places(group):
-            others = self._in_the_way(group, place)
-            cost = sum(other.cost for other in others) if others is not None else INFINITE
-            if cost < best_cost:
-                best, best_cost, best_place = others, cost, place
+            found = self._in_the_way(cells, place, best_cost)
+            if found is not None:
+                (best, best_cost), best_place = found, place
         if best is None:
             if group.cost == INFINITE:
                 raise InternalError(f"{group.width} registers for one instruction find no place among {len(self.busy)}")
@@ -212,31 +213,40 @@ class _Filler:
             self._take(other)
         self._put(group, best_place)
 
-    def _in_the_way(self, group: Group, place: int) -> list[Group] | None:
-        """The groups that are live at once with `group` if that stands at `place`; None where one is no group."""
+    def _in_the_way(
+        self, cells: list[tuple[int, int, int, int]], place: int, limit: float
+    ) -> tuple[list[Group], float] | None:
+        """The groups that are live at once with one of these `cells` (offset, first point, point behind the last, all points) if that stands at
+        `place`, and what they cost; None where one is no group, or the costs come to `limit`."""
         found: dict[int, Group] = {}
-        for offset, live in group.lives.items():
-            if not self.busy[place + offset] & live:
-                continue
+        cost = 0.0
+        for offset, first, behind, live in cells:
             if self.busy[place + offset] < 0:
                 return None
-            for other in self.placed[place + offset]:
-                assert other.place is not None
-                if other.lives[place + offset - other.place] & live:
+            for start, end, points, other in self.placed[place + offset]:
+                # Points are tens of thousands of bits in large kernels: most others end before, or start behind.
+                if start < behind and first < end and id(other) not in found and points & live:
                     found[id(other)] = other
-        return list(found.values())
+                    cost += other.cost
+                    if cost >= limit:
+                        return None
+        return list(found.values()), cost
 
     def _take(self, group: Group) -> None:
         assert group.place is not None
         for offset in group.lives:
             unit = group.place + offset
-            self.placed[unit].remove(group)
+            self.placed[unit] = [there for there in self.placed[unit] if there[3] is not group]
             self.busy[unit] = 0
-            for other in self.placed[unit]:
-                assert other.place is not None
-                self.busy[unit] |= other.lives[unit - other.place]
+            for _, _, points, _ in self.placed[unit]:
+                self.busy[unit] |= points
         group.place = None
         self.victims.append(group)
+
+
+def _span(live: int) -> tuple[int, int]:
+    """The first of the points that are set, and the one behind the last."""
+    return (live & -live).bit_length() - 1, live.bit_length()
 
 
 def _rank(group: Group) -> tuple[int, int, int]:
