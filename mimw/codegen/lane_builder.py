@@ -307,8 +307,17 @@ class LaneBuilder(ABC):
         """Two conversions in one instruction with a packed result, or None where there is no such instruction."""
 
     @abstractmethod
-    def fp8_instructions(self, dtype: DType) -> bool:
-        """Whether `bytes_from_f32` and `halves_from_bytes` exist for this 8-bit float."""
+    def makes_fp8(self, dtype: DType) -> bool:
+        """Whether `bytes_from_f32` exists for this 8-bit float."""
+
+    @abstractmethod
+    def reads_fp8(self, dtype: DType) -> bool:
+        """Whether `halves_from_bytes` exists for this 8-bit float."""
+
+    def floats_from_bytes(self, lo: Lane, hi: Lane) -> tuple[Lane, Lane] | None:
+        """Two 8-bit floats of a kind that `reads_fp8` as f32, or None where f16 is on the way."""
+        del lo, hi
+        return None
 
     @abstractmethod
     def bytes_from_f32(self, lanes: Tile, to: DType) -> list[Lane]:

@@ -7,6 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import mimw
 import mimw.language as ml
@@ -14,7 +16,7 @@ from mimw.diagnostics import CompilationError
 from mimw.ir.types import F8E4M3FNUZ, F8E5M2FNUZ
 from mimw.runtime.tensor_descriptor import TensorDescriptor
 from tests.amdgcn_kit import run_compiled
-from tests.language.engines_kit import NAMES, both
+from tests.language.engines_kit import NAMES, both, run_text
 
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 FNUZ, FNUZ5 = ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2fnuz
@@ -155,3 +157,33 @@ def test_descriptors(dtype: Any) -> None:
     out = np.zeros((16, 16), np.float32)
     got = both(copied, (1,), [TensorDescriptor.from_tensor(x, [16, 16]), out], ("sm_90a",))
     np.testing.assert_array_equal(got[1], np.nan_to_num(x.astype(np.float32), posinf=np.inf))
+
+
+@mimw.kernel
+def narrowed(x, out, TO: ml.constexpr):
+    i = ml.arange(0, 256)
+    a = ml.load(x + i)
+    ml.store(out + i, a.to(TO), mask=a == a)
+
+
+_COMPILED: dict[tuple[str, Any], Any] = {}
+_NARROW = [(target, dtype) for target in ("sm_80", "gfx942", "gfx950") for dtype in KINDS]
+
+
+@pytest.mark.parametrize(("target", "dtype"), _NARROW)
+@given(data=st.binary(min_size=1024, max_size=1024), low=st.integers(100, 120))
+def test_any_f32_is_rounded_once(target: str, dtype: Any, data: bytes, low: int) -> None:
+    """Half of the numbers have exponents near those of the type."""
+    bits = np.frombuffer(data, np.uint32).copy()
+    bits[::2] = bits[::2] & 0x807FFFFF | (low + (bits[::2] >> 23 & 31)) << 23
+    x = bits.view(np.float32)
+    to = {E4M3: ml.float8e4nv, E5M2: ml.float8e5, FNUZ: ml.float8e4b8, FNUZ5: ml.float8e5b16}[dtype]
+    out = np.zeros(256, dtype)
+    types = ["*f32:16", f"*{NAMES[out.dtype.name]}:16"]
+    if (target, to) not in _COMPILED:
+        _COMPILED[target, to] = narrowed.compile(types, {"TO": to}, target=target)
+    compiled = _COMPILED[target, to]
+    (run_text if target == "sm_80" else run_compiled)(compiled, (1,), [x.copy(), out])
+    largest = np.float32(ml_dtypes.finfo(dtype).max)
+    want = np.where(np.isnan(x), 0, np.clip(x, -largest, largest)).astype(np.float32).astype(dtype)
+    np.testing.assert_array_equal(out.view(np.uint8), want.view(np.uint8))

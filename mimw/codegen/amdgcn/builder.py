@@ -141,7 +141,10 @@ class AmdgcnBuilder(Core):
     def convert_pair(self, how: str, lo: Lane, hi: Lane, to: DType) -> tuple[Lane, Lane] | None:
         return builder_convert.convert_pair(self, how, lo, hi, to)
 
-    def fp8_instructions(self, dtype: DType) -> bool:
+    def makes_fp8(self, dtype: DType) -> bool:
+        return self.reads_fp8(dtype) or not dtype.fnuz
+
+    def reads_fp8(self, dtype: DType) -> bool:
         return self.target.has("fp8_fnuz" if dtype.fnuz else "fp8_ocp")
 
     def bytes_from_f32(self, lanes: Tile, to: DType) -> list[Lane]:
@@ -149,6 +152,9 @@ class AmdgcnBuilder(Core):
 
     def halves_from_bytes(self, lo: Lane, hi: Lane) -> tuple[Lane, Lane]:
         return builder_convert.halves_from_bytes(self, lo, hi)
+
+    def floats_from_bytes(self, lo: Lane, hi: Lane) -> tuple[Lane, Lane] | None:
+        return builder_convert.floats_from_bytes(self, lo, hi)
 
     def upper_bytes(self, lo: Lane, hi: Lane) -> Lane:
         zero = Lane(lo.dtype, None)

@@ -16,7 +16,23 @@ from mimw.codegen.float_bits import decode
 from mimw.codegen.lane import Lane, bits_of
 from mimw.codegen.machine import Imm, Reg, Symbol
 from mimw.diagnostics import InternalError
-from mimw.ir.types import BF16, F16, F32, F64, I1, I32, I64, U32, U64, DType, Element, PointerType
+from mimw.ir.types import (
+    BF16,
+    F8E4M3FNUZ,
+    F8E5M2FNUZ,
+    F16,
+    F32,
+    F64,
+    I1,
+    I32,
+    I64,
+    U8,
+    U32,
+    U64,
+    DType,
+    Element,
+    PointerType,
+)
 
 
 def converts(b: Core, how: str, source: Element, to: Element) -> bool:
@@ -217,7 +233,7 @@ def convert_pair(b: Core, how: str, lo: Lane, hi: Lane, to: DType) -> tuple[Lane
     return Lane(to, reg, 0, 0, uniform), Lane(to, reg, 0, 1, uniform)
 
 
-# --- 8-bit floats of the kind that the instructions mean
+# --- 8-bit floats: the instructions know one kind, FNUZ or not
 
 
 def _kind(dtype: DType) -> str:
@@ -225,26 +241,44 @@ def _kind(dtype: DType) -> str:
 
 
 def bytes_from_f32(b: Core, lanes: Sequence[Lane], to: DType) -> list[Lane]:
-    """Two or four f32 as packed 8-bit floats, saturated: the instruction would make NaN or infinity of what is too large."""
+    """Two or four f32 as packed 8-bit floats, saturated: the instruction would make NaN or infinity of what is too large.
+
+    Where it makes the FNUZ kind, whose codes stand for half as much, the other kind is that of half the value, NaN that of its largest
+    number; the sign comes from the source, as there is no -0.
+    """
+    halved = b.target.has("fp8_fnuz") and not to.fnuz
     largest = decode(0x7F if to.fnuz else 0x7E if to.exponent == 4 else 0x7B, to)
-    cut = [_clamped(b, x, largest) for x in lanes]
-    word: Reg | None = None
-    for i in range(0, len(cut), 2):
-        out = b.reg("v32")
-        upper = [Symbol("op_sel:[0,0,1]")] if i else []
-        b.emit(f"v_cvt_pk_{_kind(to)}_f32", [out, b.vector(cut[i]), b.vector(cut[i + 1]), *upper], 1, tied=[word])
-        word = out
+    if halved:
+        nan = b.const(F32, decode(0x7F, F8E4M3FNUZ if to.exponent == 4 else F8E5M2FNUZ))
+        halves = [b.op("mul", F32, x, b.const(F32, 0.5)) for x in lanes]
+        word = _converted(b, [_clamped(b, x, largest / 2, nan) for x in halves], to)
+        signs = b.bit_and(Lane(U32, b.packed([Lane(U8, b.vector(x), 0, 3) for x in lanes])), 0x80808080)
+        word = b.reg_of(b.op("or", U32, Lane(U32, word), signs))
+    else:
+        word = _converted(b, [_clamped(b, x, largest, x) for x in lanes], to)
     return [Lane(to, word, 0, i) for i in range(len(lanes))]
 
 
-def _clamped(b: Core, x: Lane, largest: float) -> Lane:
-    """The value inside the finite range; NaN stays."""
+def _converted(b: Core, lanes: Sequence[Lane], to: DType) -> Reg:
+    """Two or four f32 in range, converted by instruction."""
+    word: Reg | None = None
+    for i in range(0, len(lanes), 2):
+        out = b.reg("v32")
+        upper = [Symbol("op_sel:[0,0,1]")] if i else []
+        b.emit(f"v_cvt_pk_{_kind(to)}_f32", [out, b.vector(lanes[i]), b.vector(lanes[i + 1]), *upper], 1, tied=[word])
+        word = out
+    assert word is not None
+    return word
+
+
+def _clamped(b: Core, x: Lane, largest: float, nan: Lane) -> Lane:
+    """The value inside the finite range, `nan` for NaN."""
     inside = b.valu("v_med3_f32", F32, x, b.const(F32, -largest), b.const(F32, largest))
-    return b.select(b.compare("nan", x, x), x, inside)
+    return b.select(b.compare("nan", x, x), nan, inside)
 
 
-def halves_from_bytes(b: Core, lo: Lane, hi: Lane) -> tuple[Lane, Lane]:
-    """Two 8-bit floats as packed f16, exactly: through two f32."""
+def floats_from_bytes(b: Core, lo: Lane, hi: Lane) -> tuple[Lane, Lane]:
+    """Two 8-bit floats, not both constant, of the kind that the instructions know as f32."""
     dtype = lo.dtype
     assert isinstance(dtype, DType)
     uniform = min(lo.uniform, hi.uniform)
@@ -258,5 +292,11 @@ def halves_from_bytes(b: Core, lo: Lane, hi: Lane) -> tuple[Lane, Lane]:
     else:
         pair = b.pure(name, F64, [b.packed((lo, hi))], uniform, "v64")
     first, second = (Lane(F32, x.reg, uniform=uniform) for x in b.words(pair))
+    return first, second
+
+
+def halves_from_bytes(b: Core, lo: Lane, hi: Lane) -> tuple[Lane, Lane]:
+    """As `floats_from_bytes`, as packed f16, exactly."""
+    first, second = floats_from_bytes(b, lo, hi)
     word = b.vector(b.valu("v_cvt_pkrtz_f16_f32", U32, first, second))
-    return Lane(F16, word, 0, 0, uniform), Lane(F16, word, 0, 1, uniform)
+    return Lane(F16, word, 0, 0, first.uniform), Lane(F16, word, 0, 1, first.uniform)

@@ -169,8 +169,11 @@ class PtxBuilder(Core):
             return self.halves(self.reg_of(pair), to, uniform)
         return None
 
-    def fp8_instructions(self, dtype: DType) -> bool:
+    def makes_fp8(self, dtype: DType) -> bool:
         return self.target.has("fp8_cvt") and not dtype.fnuz
+
+    def reads_fp8(self, dtype: DType) -> bool:
+        return self.makes_fp8(dtype)
 
     def bf16_to_f32(self, lane: Lane) -> Lane:
         assert lane.reg is not None

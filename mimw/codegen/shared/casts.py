@@ -63,16 +63,24 @@ def cast_tile(b: LaneBuilder, tile: Tile, to: Element, rounding: str = "rtne", s
         and to.kind == "float"
         and len(tile) % 2 == 0
     ):
-        halves = [h for i in range(0, len(tile), 2) for h in fp8.pair_to_f16(b, tile[i], tile[i + 1])]
-        return halves if to is F16 else [cast(b, h, to, rounding) for h in halves]
+        pairs = [_widened_pair(b, tile[i], tile[i + 1], to is F16) for i in range(0, len(tile), 2)]
+        return [x if x.dtype is to else cast(b, x, to, rounding) for pair in pairs for x in pair]
     return [cast(b, x, to, rounding, saturate) for x in tile]
+
+
+def _widened_pair(b: LaneBuilder, lo: Lane, hi: Lane, as_f16: bool) -> tuple[Lane, Lane]:
+    """Two 8-bit floats as f16, or where that is nearer as f32."""
+    assert isinstance(lo.dtype, DType)
+    constant = lo.reg is None and hi.reg is None
+    found = None if as_f16 or constant or not b.reads_fp8(lo.dtype) else b.floats_from_bytes(lo, hi)
+    return found or fp8.pair_to_f16(b, lo, hi)
 
 
 def _cast_packed(b: LaneBuilder, tile: Tile, to: DType, how: str, saturate: bool) -> list[Lane] | None:
     if tile[0].dtype is I1:
         return None
     if to.bits == 16 and not (tile[0].dtype is F64 or (to is F16 and tile[0].dtype is not F32)):
-        wide = [_to_f32_odd(b, x) for x in tile]
+        wide = _tile_as_f32(b, tile)
         out: list[Lane] = []
         for lo, hi in zip(wide[::2], wide[1::2], strict=True):
             pair = b.convert_pair(how, lo, hi, to)
@@ -81,9 +89,17 @@ def _cast_packed(b: LaneBuilder, tile: Tile, to: DType, how: str, saturate: bool
             out += pair
         return out
     if to.bits == 8:
-        wide = [_to_f32_odd(b, x) for x in tile]
+        wide = _tile_as_f32(b, tile)
         return fp8.tile_from_f32(b, wide, to, how, saturate)
     return None
+
+
+def _tile_as_f32(b: LaneBuilder, tile: Tile) -> list[Lane]:
+    """As `_to_f32_odd`, 8-bit floats two at a time."""
+    source = tile[0].dtype
+    if isinstance(source, DType) and source.is_fp8():
+        return cast_tile(b, tile, F32)
+    return [_to_f32_odd(b, x) for x in tile]
 
 
 def _cast_pointer(b: LaneBuilder, lane: Lane, to: Element) -> Lane:

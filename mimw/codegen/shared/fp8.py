@@ -25,7 +25,7 @@ def pair_to_f16(b: LaneBuilder, lo: Lane, hi: Lane) -> tuple[Lane, Lane]:
     dtype = _dtype(lo)
     if lo.reg is None and hi.reg is None:
         return to_f16(b, lo), to_f16(b, hi)
-    if b.fp8_instructions(dtype):
+    if b.reads_fp8(dtype):
         return b.halves_from_bytes(lo, hi)
     word = b.upper_bytes(lo, hi)
     if dtype.fnuz:
@@ -81,7 +81,7 @@ def _without_minus_zero(b: LaneBuilder, word: Lane, value: Lane) -> Lane:
 
 def tile_from_f32(b: LaneBuilder, tile: Tile, to: DType, how: str, saturate: bool) -> list[Lane]:
     """f32 lanes as 8-bit floats."""
-    if how == "rn" and saturate and b.fp8_instructions(to) and len(tile) % 2 == 0:
+    if how == "rn" and saturate and b.makes_fp8(to) and len(tile) % 2 == 0:
         out: list[Lane] = []
         step = 4 if len(tile) % 4 == 0 else 2
         for i in range(0, len(tile), step):
@@ -92,7 +92,7 @@ def tile_from_f32(b: LaneBuilder, tile: Tile, to: DType, how: str, saturate: boo
 
 def from_f32(b: LaneBuilder, lane: Lane, to: DType, how: str, saturate: bool) -> Lane:
     """One f32 as an 8-bit float."""
-    if how == "rn" and saturate and b.fp8_instructions(to):
+    if how == "rn" and saturate and b.makes_fp8(to):
         return b.bytes_from_f32([lane, b.const(F32, 0.0)], to)[0]
     return _soft_from_f32(b, lane, to, how, saturate)
 
