@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from mimw.compiler import Options, check_protocol
 from mimw.diagnostics import CompilationError, LaunchError
-from mimw.kernel_code import KernelCode
+from mimw.kernel_code import CompilableKernel
 from mimw.runtime.arrays import ArrayInfo, ScalarInfo
 from mimw.runtime.drivers import device_driver
 from mimw.runtime.launch import CompiledKernel
@@ -36,7 +36,7 @@ def next_power_of_2(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-class Kernel(KernelCode):
+class Kernel(CompilableKernel):
     """A function under `@mimw.kernel`. ``kernel[grid](*args, **options)`` launches; `compile` needs no device."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:

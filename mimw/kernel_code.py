@@ -35,7 +35,7 @@ _LAUNCH_ONLY = ("stream", "num_ctas")
 MAX_CLUSTER = 16
 
 
-class KernelCode(KernelFunction):
+class CompilableKernel(KernelFunction):
     """A function under `@mimw.kernel`, as something that is compiled: `Kernel` adds its launches."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
