@@ -229,9 +229,16 @@ def _emit_amdgcn(
     with times.stage("emit"):
         options = {"entry": entry, "maxnreg": module.function.options.get("maxnreg", 0)}
         code = emit_amdgcn(module, target, known, options)
+    found = code.facts
+    if found.scratch_bytes:
+        size = f"{found.scratch_bytes} bytes a lane"
+        text = f"{size}: {found.vgprs} vector and {found.agprs} accumulation registers are not enough; take smaller tiles or more warps"
+        module.remarks.append(("spilled to memory", module.function.loc, text))
     with times.stage("print amdgcn"):
         asm["amdgcn"], places = print_with_places(code)
-    lines = [(i, p.file, p.line, p.col) for i, p in enumerate(places) if p is not None and p is not places[i - 1]]
+    lines = [
+        (i, p.file, p.line, p.col, p.end_col) for i, p in enumerate(places) if p is not None and p is not places[i - 1]
+    ]
     return {"amdgcn": code.facts.to_dict(), "amdgcn_lines": lines}
 
 
@@ -240,7 +247,10 @@ def check_cluster_support(module: Module, target: Target) -> None:
     cluster = module.function.options.get("ctas_per_cga", (1, 1, 1))
     if cluster != (1, 1, 1) and not target.has("cluster"):
         raise CompilationError(
-            "unsupported", f"{target.name} has no clusters; ctas_per_cga is {cluster}", module.function.loc
+            "unsupported",
+            f"{target.name} has no clusters; ctas_per_cga is {cluster}",
+            module.function.loc,
+            hint="launch without ctas_per_cga: every CTA then is a cluster of its own, of rank 0 and size 1",
         )
 
 

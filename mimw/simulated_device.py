@@ -65,13 +65,14 @@ def simulated_target(name: str, source: str) -> Target:
 class SimulatedKernel:
     """A kernel for an AMD target as the simulator runs it: the code object, each instruction with the user's line."""
 
-    __slots__ = ("compiled", "program")
+    __slots__ = ("atomics", "compiled", "program")
 
     def __init__(self, compiled: CompiledKernel) -> None:
         """`compiled` is not assembled yet: its text still knows where its lines come from."""
         places = {i: Loc(*place) for i, *place in compiled.metadata.extra["amdgcn_lines"]}
         assemble_kernel(compiled)
         self.compiled = compiled
+        self.atomics = "atomic." in cast("str", compiled.asm["tile"])
         self.program = load_program(cast("bytes", compiled.asm["hsaco"]))
         _place(self.program, cast("str", compiled.asm["amdgcn"]), places)
 
@@ -82,7 +83,7 @@ class SimulatedKernel:
         `KernelHang` where its waits give up, `LaunchError` when an assertion failed.
         """
         meta = self.compiled.metadata
-        memory = GlobalMemory()
+        memory = GlobalMemory(whole_words=self.atomics)
         told = _hidden_memory(meta.params)
         packed = _pack(self.compiled, args, told, memory)
         try:
@@ -169,14 +170,13 @@ def _raise_at_line(fault: MachineFault) -> NoReturn:
 
 def check_code(kernel: SimulatedKernel, args: Arguments, grid: Grid, seeds: Sequence[int]) -> Checked:
     """Run a kernel under each order of the waves, each time from the same arrays, which then hold what the last run left."""
-    same = "atomic." not in cast("str", kernel.compiled.asm["tile"])
     checked = Checked(kernel.compiled.name, seeds)
     loc = next((i.loc for i in kernel.program.insts if i.loc is not None), None)
 
     def run_one(seed: int) -> None:
         kernel.launch(grid, args, seed)
 
-    check_runs(checked, run_one, written(cast("Any", args)), loc if same else None)
+    check_runs(checked, run_one, written(cast("Any", args)), None if kernel.atomics else loc)
     return checked
 
 

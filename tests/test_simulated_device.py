@@ -181,6 +181,68 @@ def test_the_tile_simulator_by_name(monkeypatch: pytest.MonkeyPatch):
     assert (y == 2).all()
 
 
+@mimw.kernel
+def counted(x, N: ml.constexpr):
+    ml.atomic_add(x + ml.arange(0, N) % 7, 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int8, np.uint16])
+def test_atomics_on_words_that_reach_past_the_array(dtype: type, machine: str):
+    whole = np.zeros(20, dtype)
+    counted[(1,)](whole[1:8], N=70)  # neither end lies between words
+    np.testing.assert_array_equal(whole, np.r_[0, np.full(7, 10), np.zeros(12)])
+
+
+@mimw.kernel
+def alone(x):
+    ml.store(x, ml.cluster_cta_rank())
+    ml.store(x + 1, ml.cluster_size_1d())
+
+
+def test_a_cta_is_a_cluster_of_its_own(machine: str):
+    x = np.full(2, 7, np.int32)
+    alone[(1,)](x)
+    assert x.tolist() == [0, 1]
+    with pytest.raises(CompilationError, match="has no clusters") as caught:
+        alone[(2,)](x, ctas_per_cga=(2, 1, 1))
+    assert (
+        caught.value.hint == "launch without ctas_per_cga: every CTA then is a cluster of its own, of rank 0 and size 1"
+    )
+
+
+@mimw.kernel
+def copied_to_two(x):
+    buffer, bar = ml.local_alloc((8, 16), ml.float32, 1), ml.alloc_barriers(1)
+    ml.barrier_expect_bytes(bar[0], 8 * 16 * 4)
+    ml.async_descriptor_load(x, buffer[0], [0, 0], bar[0], multicast_targets=[0])
+    ml.barrier_wait(bar[0], 0)
+
+
+def test_multicast_is_refused(machine: str):
+    with pytest.raises(CompilationError, match="no clusters of CTAs") as caught:
+        copied_to_two[(1,)](mimw.TensorDescriptor.from_tensor(np.zeros((8, 16), np.float32), [8, 16]))
+    assert caught.value.hint == "leave multicast_targets out: each CTA copies for itself"
+
+
+@mimw.kernel
+def pressing(x, y, N: ml.constexpr):
+    i = ml.arange(0, N)
+    v = ml.load(x + i)
+    ml.store(y + i, v * ml.sum(v, 0))
+
+
+def test_spills_are_told_and_right(machine: str):
+    """More values than registers, all of them needed behind a sum."""
+    x = np.random.default_rng(0).integers(-9, 9, 64 * 96).astype(np.float32)
+    y = np.zeros_like(x)
+    done = pressing[(1,)](x, y, N=64 * 96, num_warps=1, maxnreg=64)
+    np.testing.assert_array_equal(y, x * x.sum())
+    assert done.metadata.registers <= 64 and done.metadata.spill_bytes > 0
+    told = [r for r in done.metadata.extra["remarks"] if r["kind"] == "spilled to memory"]
+    assert len(told) == 1 and f"{done.metadata.spill_bytes} bytes a lane: " in told[0]["text"]
+    assert told[0]["line"] == line_of("def pressing(x, y, N: ml.constexpr):")
+
+
 # --- mimw sim --target
 
 PROGRAM = """

@@ -55,6 +55,7 @@ def _tools() -> Table:
     ptxas, disassembler = find_ptxas(), find_tool("nvdisasm") or find_tool("cuobjdump")
     nvidia, amd = ([t.name for t in TARGETS.values() if t.vendor == vendor] for vendor in ("nvidia", "amd"))
     table.add_row("compile to PTX", "yes: " + ", ".join(nvidia))
+    table.add_row("compile to AMDGCN", "yes: " + ", ".join(amd))
     table.add_row("run in the simulators", "yes: NumPy arrays run in the tile simulator")
     table.add_row(
         "assemble", f"ptxas {ptxas_version()}, {ptxas}" if ptxas else "no ptxas: pip install nvidia-cuda-nvcc"
@@ -64,6 +65,10 @@ def _tools() -> Table:
     table.add_row(
         "assemble for " + ", ".join(amd),
         f"LLVM {llvm_version()}, {llvm}" if llvm else f"no LLVM: {HOW_TO_GET} ({why_no_llvm()})",
+    )
+    table.add_row(
+        "run as code for them",
+        "yes: mimw sim FILE.py --target gfx942, or MIMW_SIM=gfx942" if llvm else "needs LLVM, too",
     )
     return table
 

@@ -51,9 +51,14 @@ class Region:
 
 
 class GlobalMemory:
-    """Allocations in the global space. Arrays are registered by their host memory and read and written in place."""
+    """Allocations in the global space. Arrays are registered by their host memory and read and written in place.
 
-    def __init__(self) -> None:
+    With `whole_words` arrays reach to the ends of the 4-byte words that their first and last bytes are in: atomics on narrower elements are made of
+    those words' compare-and-swap, which leaves the bytes beyond as they are. A word lies in one page, so that the host has these bytes.
+    """
+
+    def __init__(self, whole_words: bool = False) -> None:
+        self.whole_words = whole_words
         self.regions: list[Region] = []
         self._bases: list[int] = []
         self._host: list[tuple[int, int, Region]] = []
@@ -72,6 +77,8 @@ class GlobalMemory:
         spans: list[list[Any]] = []
         for array in arrays:
             low, high = byte_bounds(array)
+            if self.whole_words and low != high:
+                low, high = low // 4 * 4, -(-high // 4) * 4
             if low == high or any(a <= low and high <= b for a, b, _ in self._host):
                 continue
             touching = [s for s in spans if s[0] < high and low < s[1]]

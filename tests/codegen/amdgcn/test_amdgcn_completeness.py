@@ -28,15 +28,15 @@ def told(x_ptr):
 
 
 @mimw.kernel
-def ranked(x_ptr):
-    rank = ml.cluster_cta_rank()
-    ml.store(x_ptr + rank, 1.0)
+def met(x_ptr):
+    ml.store(x_ptr, 1.0)
+    ml.cluster_barrier()
 
 
 @pytest.mark.parametrize(
     ("kernel", "line", "message"),
     [
-        (ranked, 1, "cta_rank is not supported on gfx950: there are no clusters of CTAs"),
+        (met, 2, "cluster.sync is not supported on gfx950: there are no clusters of CTAs, each"),
     ],
 )
 def test_what_is_not_there_is_refused_at_its_line(kernel, line: int, message: str) -> None:  # type: ignore[no-untyped-def]

@@ -190,7 +190,8 @@ def _never(lane: Lane) -> bool:
 def lower_tma_load(ctx: Lowering, op: Any) -> None:
     """Loads now, stores and the arrival of bytes later."""
     if op.multicast is not None:
-        raise refuse(op, ctx.target, "there are no clusters of CTAs")
+        hint = "leave multicast_targets out: each CTA copies for itself"
+        raise refuse(op, ctx.target, "there are no clusters of CTAs", hint)
     pred = ctx.scalar(op.pred) if op.pred is not None else None
     if pred is not None and pred.reg is None:
         if not pred.off:
