@@ -243,6 +243,17 @@ def test_spills_are_told_and_right(machine: str):
     assert told[0]["line"] == line_of("def pressing(x, y, N: ml.constexpr):")
 
 
+@mimw.kernel
+def erf(x):
+    ml.store(x, ml.erf(ml.load(x)))
+
+
+def test_functions_that_f64_has_not(machine: str):
+    with pytest.raises(CompilationError, match=r"math\.erf of f64 is not supported") as caught:
+        erf[(1,)](np.ones(1, np.float64))
+    assert caught.value.hint == "convert to f32 and back: x.to(ml.float32)"
+
+
 # --- mimw sim --target
 
 PROGRAM = """

@@ -75,6 +75,7 @@ OTHER_CODES: dict[str, str] = {
     "named-barrier-count": "The simulator: threads come to a named barrier in numbers that the hardware does not take, or that disagree.",
     "named-barrier-id": "The simulator: a named barrier whose number does not exist.",
     "negative-offset": "A TMA store begins below index 0 (simulators; the hardware stops).",
+    "no-assembler": "Code for AMD is to be assembled and no LLVM is here.",
     "no-disassembler": "SASS is asked for and no disassembler is here.",
     "no-stage": "`mimw inspect` is asked for a stage that code for the target does not go through.",
     "out-of-bounds": "The simulator: an access outside of every array.",

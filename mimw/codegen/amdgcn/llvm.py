@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO
 
 from mimw.codegen.amdgcn.llvm_worker import read_message, write_message
-from mimw.diagnostics import InternalError
+from mimw.diagnostics import CompilationError, InternalError
 
 # Relative to the folder of PyPI's namespace package `rocm`.
 _IN_ROCM_PACKAGE = ("llvm/librocmllvm.so", "bindings/llvm/libLLVM.so")
@@ -232,12 +232,14 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _ask(fields: Sequence[bytes]) -> list[bytes]:
-    """The fields of a good answer. `LlvmRefusal`, `LlvmCrash`, `InternalError` where there is no LLVM."""
+    """The fields of a good answer. `LlvmRefusal`, `LlvmCrash`, `CompilationError` where there is no LLVM."""
     with _lock:
         _search()
         path = _library.path
         if path is None:
-            raise InternalError(f"there is no assembler for AMD's targets: {HOW_TO_GET}\n{why_no_llvm()}")
+            raise CompilationError(
+                "no-assembler", f"there is no assembler for AMD's targets: {why_no_llvm()}", hint=HOW_TO_GET
+            )
         helper = _helper if _helper is not None else _Helper(path)
         if not helper.version:
             raise LlvmCrash(f"LLVM ({path}) does not start: {helper.refusal}", helper.refusal)

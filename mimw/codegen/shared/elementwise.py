@@ -82,7 +82,8 @@ def apply(ctx: Lowering, name: str, dtype: DType, tiles: list[Tile], count: int)
     if dtype is F64 and name.startswith("math.") and prim is None:
         found = F64_RULES.get(name)
         if found is None:
-            raise CompilationError("unsupported", f"{name} of f64 is not supported: there is no sequence for it", b.loc)
+            text = f"{name} of f64 is not supported: there is no sequence for it"
+            raise CompilationError("unsupported", text, b.loc, hint="convert to f32 and back: x.to(ml.float32)")
         rule = found
     if prim is not None and count % 2 == 0 and b.packs(prim, dtype):
         out: list[Lane] = []
