@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from mimw.diagnostics import InternalError
+from mimw.ir import f2
 from mimw.ir.core import OpBase
-from mimw.ir.layout import Layout
+from mimw.ir.layout import Layout, pack_vector
 from mimw.ir.layout_factories import pad_dims
 from mimw.ir.layout_shapes import (
     broadcast,
     expand,
     join,
     part,
-    remove_reg_copies,
     reshape,
     slice_,
     split,
@@ -41,7 +41,11 @@ class ExpandRule(Rule):
 
 
 def narrowed(primary: Layout, old: tuple[int, ...], new: tuple[int, ...]) -> Layout:
-    """The layout of a broadcast's operand: the repeated dimensions shrink to one coordinate, their bits become copies."""
+    """The layout of a broadcast's operand: the repeated dimensions shrink to one coordinate, their bits become copies.
+
+    Register bits go that other registers repeat. One that lanes repeat stays: each lane wants what its own registers hold in `primary`
+    (a swizzle may give a register and a lane the same columns, in other rows).
+    """
     flat = [d for d, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
     if not flat:
         return primary
@@ -51,7 +55,9 @@ def narrowed(primary: Layout, old: tuple[int, ...], new: tuple[int, ...]) -> Lay
 
     dims = tuple((0, 1) if d in flat else p for d, p in enumerate(primary.dims))
     full = Layout.get(dims, cut(primary.reg), cut(primary.lane), cut(primary.warp), cut(primary.cta))
-    return remove_reg_copies(full)[0]
+    known = f2.Span()
+    reg = [v for v in full.reg if known.add(pack_vector(full, v))]
+    return Layout.get(dims, reg, full.lane, full.warp, full.cta)
 
 
 class BroadcastRule(Rule):

@@ -163,6 +163,28 @@ def test_masked_copies_are_straight(fill: str) -> None:
             np.testing.assert_array_equal(out, want)
 
 
+@pytest.mark.parametrize("shape", [(16, 64), (64, 48), (6, 64)])
+@pytest.mark.parametrize("target", TARGETS)
+def test_columns_that_are_moved_before_rows_join_them(target: str, shape: tuple[int, int]) -> None:
+    """The buffer is swizzled, as it is read by columns: a register and a lane of the copy have the same columns, in other rows."""
+    x = numbers((shape[0], 128), "float16")
+    out = np.zeros(shape[::-1], np.float16)
+    constants = {"BM": shape[0], "BN": shape[1]}
+    kernel = by_columns.compile(["*f16:16", "*f16:16", "i32:16<1048576"], constants, target=target, num_warps=1)
+    run_compiled(kernel, (1,), [x, out, 128])
+    np.testing.assert_array_equal(out, x[:, : shape[1]].T)
+
+
+@mimw.kernel
+def by_columns(x_ptr, out_ptr, stride, BM: ml.constexpr, BN: ml.constexpr):
+    buffer = ml.local_alloc((BM, BN), ml.dtype_of(x_ptr), 1)
+    rows, columns = ml.arange(0, BM), ml.arange(0, BN)
+    ml.async_load(x_ptr + rows[:, None] * stride + (columns + ml.program_id(0) * BN)[None, :], buffer[0])
+    ml.async_load_commit_group()
+    ml.async_load_wait_group(0)
+    ml.store(out_ptr + columns[:, None] * BM + rows[None, :], ml.local_load(ml.local_trans(buffer[0])))
+
+
 # --- groups
 
 
