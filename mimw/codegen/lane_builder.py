@@ -1,54 +1,27 @@
 """What shared lowerings are written against: the primitive operations on lanes.
 
-Owns the folding of constants, the structure of addresses (base + constant), value numbering and its scopes. A target implements the
-abstract methods. Knows no instruction. What a lane is: `lane.py`.
+Owns the folding of constants, the structure of addresses (base + constant), value numbering and its scopes, and what targets may do better than
+others. A target implements `LanePrimitives`. Knows no instruction. What a lane is: `lane.py`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from mimw.codegen.float_bits import encode
-from mimw.codegen.lane import (
-    COMPARE,
-    CTA,
-    FOLD,
-    LANE,
-    Lane,
-    Tile,
-    bits_of,
-    is_integer,
-    wrap_int,
-)
-from mimw.codegen.machine import Block, Imm, Reg
-from mimw.diagnostics import UNKNOWN, Loc
+from mimw.codegen.lane import COMPARE, CTA, FOLD, Lane, bits_of, is_integer, wrap_int
+from mimw.codegen.lane_primitives import LanePrimitives
 from mimw.ir.types import I1, I32, U32, U64, DType, Element
 from mimw.target import Target
 
 _Key = tuple[object, ...]
 
 
-class LaneBuilder(ABC):
-    """The primitive operations, with folding and value numbering; instructions go to the end of `block`, each at `loc`.
-
-    Inside a task, `first_warp` and `task_warps` are its warps: thread and warp indices count from there, and `barrier` joins its threads
-    only, at the hardware's barrier `sync_id`. `task_warps` 0 means that there are no tasks. `branches_diverge`: whether the lanes of a
-    warp may branch differently; where not, loops on a lane's value go on while `any_lane` does. `takes_bases`: whether `point` is better
-    than a sum.
-    """
-
-    branches_diverge = True
-    takes_bases = False
+class LaneBuilder(LanePrimitives):
+    """The primitive operations, with folding and value numbering."""
 
     def __init__(self, target: Target) -> None:
-        self.target = target
-        self.block = Block("entry")
-        self.loc: Loc = UNKNOWN
-        self.hint = ""
-        self.first_warp = 0
-        self.task_warps = 0
-        self.sync_id = 0
+        super().__init__(target)
         self._known: dict[_Key, Lane] = {}
         self._log: list[_Key] = []
         self._outer: list[list[_Key]] = []
@@ -256,105 +229,29 @@ class LaneBuilder(ABC):
             return a
         return self.emit_select(cond, a, b)
 
+    @staticmethod
+    def _is_float(dtype: Element) -> bool:
+        return isinstance(dtype, DType) and dtype.kind == "float"
+
+    # --------------------------------------------------------------------------------- what a target may do better
+
     def descriptor_words(self, rank: int) -> list[Element]:
         """The types of the lanes that a tensor descriptor is: its address, where it lies in memory."""
         del rank
         return [U64]
 
-    def close_block(self) -> None:  # noqa: B027  (most targets put nothing off)
+    def close_block(self) -> None:
         """The current block is about to end: what a target has put off in it must be done now."""
-
-    @staticmethod
-    def _is_float(dtype: Element) -> bool:
-        return isinstance(dtype, DType) and dtype.kind == "float"
-
-    # ------------------------------------------------------------------------------------- what a target implements
-
-    @abstractmethod
-    def supports(self, prim: str, dtype: DType) -> bool:
-        """Whether `op(prim, dtype)` exists on the target (else the lowering goes through f32)."""
-
-    @abstractmethod
-    def emit_op(self, prim: str, dtype: Element, args: tuple[Lane, ...]) -> Lane:
-        """The instruction of `op`, value-numbered."""
-
-    @abstractmethod
-    def packs(self, prim: str, dtype: DType) -> bool:
-        """Whether `packed_op` exists."""
-
-    @abstractmethod
-    def packed_op(self, prim: str, dtype: DType, args: Sequence[tuple[Lane, Lane]]) -> tuple[Lane, Lane]:
-        """A primitive on two neighbouring 16-bit elements at once."""
-
-    @abstractmethod
-    def emit_compare(self, how: str, a: Lane, b: Lane) -> Lane:
-        """The instruction of `compare`."""
-
-    @abstractmethod
-    def emit_select(self, cond: Lane, a: Lane, b: Lane) -> Lane:
-        """The instruction of `select`."""
-
-    @abstractmethod
-    def convert(self, how: str, lane: Lane, to: DType) -> Lane:
-        """A conversion instruction the target has: see `converts`."""
-
-    @abstractmethod
-    def converts(self, how: str, source: Element, to: Element) -> bool:
-        """Whether `convert(how)` exists: "rn", "rz" (rounding), "exact", "int" (between integers), "rzi" (float to integer)."""
-
-    @abstractmethod
-    def convert_pair(self, how: str, lo: Lane, hi: Lane, to: DType) -> tuple[Lane, Lane] | None:
-        """Two conversions in one instruction with a packed result, or None where there is no such instruction."""
-
-    @abstractmethod
-    def makes_fp8(self, dtype: DType) -> bool:
-        """Whether `bytes_from_f32` exists for this 8-bit float."""
-
-    @abstractmethod
-    def reads_fp8(self, dtype: DType) -> bool:
-        """Whether `halves_from_bytes` exists for this 8-bit float."""
 
     def floats_from_bytes(self, lo: Lane, hi: Lane) -> tuple[Lane, Lane] | None:
         """Two 8-bit floats of a kind that `reads_fp8` as f32, or None where f16 is on the way."""
         del lo, hi
         return None
 
-    @abstractmethod
-    def bytes_from_f32(self, lanes: Tile, to: DType) -> list[Lane]:
-        """Two or four f32 as packed 8-bit floats, rounded to nearest even, saturated."""
-
-    @abstractmethod
-    def halves_from_bytes(self, lo: Lane, hi: Lane) -> tuple[Lane, Lane]:
-        """Two 8-bit floats as packed f16, exactly."""
-
-    @abstractmethod
-    def upper_bytes(self, lo: Lane, hi: Lane) -> Lane:
-        """Two 8-bit elements, not both constant, as the upper bytes of the halves of a u32; zeros below them."""
-
     def shift_below_signs(self, word: Lane) -> Lane:
         """The halves of a u32, each shifted right by one bit, but for the sign bit, which stays; zero behind it. The lowest bits are zeros."""
         moved = self.bit_and(self.shift(word, -1), 0x3FFF3FFF)
         return self.op("or", U32, moved, self.bit_and(word, 0x80008000))
-
-    @abstractmethod
-    def bf16_to_f32(self, lane: Lane) -> Lane:
-        """A bf16 that is no constant as f32, exactly."""
-
-    @abstractmethod
-    def round_to_tf32(self, lanes: Tile) -> list[Lane]:
-        """f32 rounded to 10 mantissa bits, ties away from zero."""
-
-    @abstractmethod
-    def bitcast(self, lane: Lane, to: Element) -> Lane:
-        """The same bits as another type of the same width."""
-
-    @abstractmethod
-    def widen(self, lane: Lane, to: Element) -> Lane:
-        """An integer extended to 64 bits by its own signedness, as `to`. Keeps no offset apart."""
-
-    @abstractmethod
-    def widen_scaled(self, lane: Lane, to: Element, scale: int) -> Lane:
-        """A 32-bit integer extended to 64 bits and multiplied by a constant."""
 
     def point(self, base: Lane, offset: Lane, scale: int, reach: int) -> Lane:
         """A pointer plus a 32-bit integer times a constant, where the product is in [0, reach) and that fits in 31 bits.
@@ -363,37 +260,6 @@ class LaneBuilder(ABC):
         """
         del reach
         return self.op("add", base.dtype, base, self.widen_scaled(offset, base.dtype, scale))
-
-    @abstractmethod
-    def thread_id(self) -> Lane:
-        """Index of the thread in the task (without tasks: in the CTA), i32."""
-
-    @abstractmethod
-    def uniform_warp_id(self) -> Lane:
-        """Index of the warp in the task (without tasks: in the CTA), i32, known to be one in the warp."""
-
-    @abstractmethod
-    def program_id(self, axis: int) -> Lane:
-        """Index of the CTA in the grid, i32."""
-
-    @abstractmethod
-    def num_programs(self, axis: int) -> Lane:
-        """Size of the grid, i32."""
-
-    @abstractmethod
-    def argument(self, index: int) -> Lane:
-        """A kernel argument."""
-
-    @abstractmethod
-    def shuffle_xor(self, lane: Lane, mask: int) -> Lane:
-        """The value that the lane with index ``own ^ mask`` holds."""
-
-    @abstractmethod
-    def shuffle_from(self, lane: Lane, source: Lane) -> Lane:
-        """The value that lane `source` (i32) of the warp holds."""
-
-    steps_in_registers = False
-    """Whether `shuffle_step` costs less than `shuffle_xor` of 16 and 32 lanes."""
 
     def partners(self, lane: Lane, mask: int, same: int) -> tuple[Lane, Lane]:
         """The values of this lane and of the one with index ``own ^ mask``, either first: for operations that commute. Lanes whose
@@ -407,72 +273,3 @@ class LaneBuilder(ABC):
         del guard
         source = self.bit_and(lane_index, (self.target.warp_size - 1) & ~clear)
         return self.shuffle_from(lane, self.op("or", I32, source, self.const(I32, set_bits)))
-
-    @abstractmethod
-    def load(
-        self, space: str, dtype: Element, address: Lane, count: int, guard: Lane | None, other: Tile | None, how: str
-    ) -> list[Lane]:
-        """`count` neighbouring elements from global or shared memory in one access, where `guard` is true; `other` elsewhere.
-
-        `count` times the element's size is 1, 2, 4, 8 or 16 bytes and the address is aligned to it. `how` holds cache modifiers.
-        """
-
-    @abstractmethod
-    def store(self, space: str, address: Lane, values: Tile, guard: Lane | None, how: str) -> None:
-        """Write neighbouring elements in one access where `guard` is true."""
-
-    @abstractmethod
-    def shared_base(self) -> Lane:
-        """Address of the CTA's shared memory, u32, aligned to 1024 bytes."""
-
-    @abstractmethod
-    def barrier(self) -> None:
-        """All threads of the task (without tasks: of the CTA) meet; shared memory is ordered."""
-
-    @abstractmethod
-    def warp_barrier(self) -> None:
-        """The lanes of a warp meet; shared memory is ordered between them."""
-
-    @abstractmethod
-    def comment(self, text: str) -> None:
-        """A line for the reader of the emitted text."""
-
-    @abstractmethod
-    def print_text(self, text: str, values: Tile, guard: Lane | None) -> None:
-        """Print where `guard` is true, through the device's printf or into a buffer that the host prints: `text` is a C format, `values` are its
-        arguments, 32 or 64 bits wide."""
-
-    @abstractmethod
-    def trap(self, guard: Lane | None, text: str) -> None:
-        """Stop the grid with an error where `guard` is true; `text` says why, for readers of the emitted text.
-
-        A target whose grids cannot be stopped so counts the failure, and its lowering ends the waves.
-        """
-
-    @abstractmethod
-    def register(self, lane: Lane) -> Reg:
-        """The lane in a register of its own type (constants and offsets are materialised)."""
-
-    @abstractmethod
-    def word(self, lanes: Tile) -> Reg | Imm:
-        """Neighbouring narrow elements (32 bits of them) as one packed operand."""
-
-    @abstractmethod
-    def word_lane(self, lanes: Tile) -> Lane:
-        """Narrow elements, at most 32 bits of them, as a u32 lane with the first lowest."""
-
-    @abstractmethod
-    def unword(self, word: Lane, dtype: Element, count: int) -> list[Lane]:
-        """The elements of a u32 lane that `word_lane` made."""
-
-    @abstractmethod
-    def parameter(self, dtype: Element, uniform: int = LANE) -> Reg:
-        """A fresh register for a block parameter whose value has that uniformity."""
-
-    @abstractmethod
-    def jump_argument(self, lane: Lane, parameter: Reg) -> Reg | Imm:
-        """A lane as the argument of a jump that gives it to `parameter`."""
-
-    @abstractmethod
-    def any_lane(self, cond: Lane) -> Lane:
-        """Whether an i1 is true in any lane, one in the warp; targets whose branches diverge give it back."""
