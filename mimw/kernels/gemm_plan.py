@@ -317,7 +317,7 @@ class SplitPlan(TmaPlan):
 class TiledPlan(Plan):
     """Launches the kernel that all warps of a CTA share; keeps its workspace where CTAs share tiles."""
 
-    __slots__ = ("device", "lines", "space")
+    __slots__ = ("device", "lines", "space", "widest")
 
     takes_precise = False  # v_mfma sums 8-bit floats in f32
 
@@ -326,6 +326,7 @@ class TiledPlan(Plan):
     ) -> None:  # fmt: skip
         super().__init__(a, b, c)
         self.fn = gemm_tiled.gemm_tiled
+        self.widest = 16 // ITEM_SIZE[a.dtype]
         self.lines = (self.strides[1 if a_by_columns else 0], self.strides[3 if b_by_columns else 2])
         tiles = cdiv(self.M, config.BM) * cdiv(self.N, config.BN)
         self.grid = (tiles * config.SPLITS,)
@@ -340,10 +341,10 @@ class TiledPlan(Plan):
         }  # fmt: skip
 
     def _step(self, a_by_columns: bool, c_by_columns: bool) -> int:
-        """What divides the extents and strides that decide how wide an access can be: at most 8, 16 bytes of a 16-bit type."""
+        """What divides the extents and strides that decide how wide an access can be: at most 16 bytes of an operand."""
         beside, outer = self.strides[4:] if c_by_columns else self.strides[:3:-1]
         rows = self.M if a_by_columns or c_by_columns else 0
-        return math.gcd(8, rows, self.N, self.K, *self.lines, outer if beside == 1 else 1)
+        return math.gcd(self.widest, rows, self.N, self.K, *self.lines, outer if beside == 1 else 1)
 
     def operands(self, a: Any, b: Any, c: Any, stream: Any) -> tuple[list[Any], list[int]]:
         parts, counters = (None, None) if self.space is None else self.space.take(self.device, stream)

@@ -8,8 +8,9 @@ With wgmma one product stays in flight over the back edge, so that the tensor co
 trip later and the distance is num_stages - 2, else num_stages - 1.
 
 Where copies go through registers (CDNA) there are two slots, and the loads of the next trip stand in front of the product, its stores behind; one
-slot, and a barrier more, where two would take more than half of shared memory. The last trip, which has no next one, stands behind the loop: so
-loads in the loop need no guard, which would cost zeros in their registers each trip.
+slot, and a barrier more, where two would take more than half of shared memory, or where tiles are cast on their way (8-bit floats that are
+multiplied as f16): the casts stand behind the product too. The last trip, which has no next one, stands behind the loop: so loads in the loop need
+no guard, which would cost zeros in their registers each trip.
 
 Blocks that TMA brings (`blocks_by_tma`) come through rings with a barrier a slot (`pipelining_tma`).
 
@@ -50,10 +51,10 @@ def run(module: Module, target: Target) -> None:
             stages = 2  # copies go through registers, which hold those of one trip
         by_tma = target.has("tma") and any(isinstance(op, TmaLoadOp) for op in loop.body.block.ops)
         plan = TmaPlan(loop, stages, facts, target.max_shared_bytes) if by_tma else Plan(loop, stages, facts)
+        plan.peels = not target.has("cp_async")
         why = plan.obstacle()
-        if not why and not target.has("cp_async"):
+        if not why and plan.peels:
             plan.choose_slots(target.max_shared_bytes)
-            plan.peels = True
         if why:
             module.remark("pipeline", loop.loc, f"not pipelined: {why}")
             continue

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mimw.ir.builder import Builder
 from mimw.ir.core import Block, OpBase, Region, Value
-from mimw.ir.ops.arith import ConstantOp
+from mimw.ir.ops.arith import CastOp, ConstantOp
 from mimw.ir.ops.async_copy import AsyncLoadOp, CommitGroupOp, WaitGroupOp
 from mimw.ir.ops.barrier import CtaSyncOp, FenceAsyncSharedOp
 from mimw.ir.ops.control import ForOp, IfOp, InlinedOp, WhileOp, YieldOp
@@ -29,12 +29,14 @@ class Plan:
         self.stages: int = stages
         self.facts = facts
         self.copies: list[tuple[OpBase, LocalAllocOp]] = []
+        self.casts: dict[OpBase, CastOp] = {}
+        """What becomes of a loaded tile on its way into the buffer."""
         self.slice: set[OpBase] = set()
         self.early_args: list[int] = []
         self.refusals: list[str] = []
         self.in_flight = False
         self.peels = False
-        self.waiting: list[tuple[Value, Value]] = []
+        self.waiting: list[tuple[Value, Value, OpBase]] = []
 
     # What can be done
 
@@ -58,9 +60,9 @@ class Plan:
         return ""
 
     def choose_slots(self, most: int) -> None:
-        """One slot where two would leave no room for a second CTA beside this one in `most` bytes of shared memory: what is loaded ahead
-        then waits in registers until all have read the slot."""
-        if 2 * self.stages * sum(buffer_bytes(alloc) for _, alloc in self.copies) > most:
+        """One slot where two would leave no room for a second CTA beside this one in `most` bytes of shared memory, or where tiles are cast: what
+        is loaded ahead then waits in registers until all have read the slot."""
+        if self.casts or 2 * self.stages * sum(buffer_bytes(alloc) for _, alloc in self.copies) > most:
             self.stages = 1
 
     def _find(self) -> None:
@@ -70,24 +72,25 @@ class Plan:
                 self._consider(op)
 
     def _consider(self, alloc: LocalAllocOp) -> None:
-        """Take a load that goes straight into a buffer, when its addresses can be known ahead."""
+        """Take a load that goes straight (through registers also by way of a cast) into a buffer, when its addresses can be known ahead."""
         assert alloc.src is not None
-        load = alloc.src.defining_op
+        load = cast = alloc.src.defining_op
+        if self.peels and isinstance(cast, CastOp) and cast.result.users == [alloc]:
+            load = cast.src.defining_op
         if not isinstance(load, LoadOp) or load.parent is not self.block:
             return
-        why = self._copy_obstacle(load)
+        why = self._copy_obstacle(load, alloc if load is cast else cast)
         if not why:
             why = self._run_early([v for v in (load.ptr, load.mask) if v is not None])
             if not why:
                 self.copies.append((load, alloc))
+                if isinstance(cast, CastOp):
+                    self.casts[load] = cast
                 return
         self.refusals.append(f"the load in line {load.loc.line} cannot be copied ahead: {why}")
 
-    def _copy_obstacle(self, load: LoadOp) -> str:
-        if (
-            load.result.users != [u for u in load.result.users if isinstance(u, LocalAllocOp)]
-            or len(load.result.users) != 1
-        ):
+    def _copy_obstacle(self, load: LoadOp, user: OpBase | None) -> str:
+        if load.result.users != [user]:
             return "its value is used in registers too"
         if load.volatile:
             return "it is volatile"
@@ -222,7 +225,7 @@ class Plan:
                 tile = b.insert(
                     LoadOp(ptr, mask, None, load.cache, load.eviction, loc=b.loc, result_types=[load.result.type])
                 ).result
-                self.waiting.append((ring, tile))
+                self.waiting.append((ring, tile, load))
             else:
                 dst = b.insert(LocalViewOp(ring, slot, loc=b.loc)).result
                 b.insert(AsyncLoadOp(ptr, dst, mask, None, load.cache, load.eviction, loc=b.loc))
@@ -237,7 +240,10 @@ class Plan:
 
     def _store_waiting(self, b: Builder) -> None:
         """Put what was loaded ahead into the one slot."""
-        for ring, tile in self.waiting:
+        for ring, tile, load in self.waiting:
+            cast = self.casts.get(load)
+            if cast is not None:
+                tile = b.insert(CastOp(tile, cast.dtype, cast.rounding, cast.saturate, loc=cast.loc)).result
             b.insert(LocalStoreOp(ring, tile, loc=b.loc))
         self.waiting = []
 
@@ -357,9 +363,9 @@ class Plan:
     def _trip(self, b: Builder, rings: list[Value], read_slot: Value, mapping: dict[Value, Value]) -> None:
         """Emit what a trip does with operands that are there; `mapping` gets its values."""
         buffers = {alloc: ring for (_, alloc), ring in zip(self.copies, rings, strict=True)}
-        loads = {load for load, _ in self.copies}
+        elsewhere = {*(load for load, _ in self.copies), *self.casts.values()}
         for op in self.block.ops:
-            if op in loads or op is self.block.terminator or isinstance(op, (FenceAsyncSharedOp, CtaSyncOp)):
+            if op in elsewhere or op is self.block.terminator or isinstance(op, (FenceAsyncSharedOp, CtaSyncOp)):
                 continue
             if isinstance(op, LocalAllocOp) and op in buffers:
                 ring = buffers[op]

@@ -60,6 +60,15 @@ def test_columns_of_b_need_no_turning(target: str) -> None:
     assert counts["ds_read_b128"] == 16 and counts["ds_write_b128"] == 8 and not counts["v_perm_b32"]
 
 
+def test_tiles_that_are_cast_are_loaded_ahead_too() -> None:
+    kernel = compiled("f8e4m3", "f8e4m3", (128, 128, 64), "gfx942", b_rows=False)
+    counts = loop_of(kernel)
+    assert counts["s_barrier"] == 2 and counts["v_pk_fma_f16"] == 2 * 128 * 64 // 256 // 2
+    order = list(counts)  # by first appearance: products while the loads are under way, casts behind them
+    assert order.index("v_mfma_f32_32x32x8_f16") < order.index("v_pk_fma_f16")
+    assert order.index("global_load_dwordx4") < order.index("v_pk_fma_f16")
+
+
 PAIRS = [
     ("f8e4m3", "f8e4m3"),
     ("f8e4m3", "f8e5m2"),
