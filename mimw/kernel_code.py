@@ -190,7 +190,7 @@ class CompilableKernel(KernelFunction):
     def compiled_for(self, values: list[Any], options: Options, target: Target) -> CompiledKernel:
         """The code for these arguments on `target`: from memory, from disk, or compiled now."""
         special = self.specialise(values)
-        if target.vendor == "amd":
+        if target.has("scalar_bases"):
             special = with_bounds(special, values)
         key = (special, options.key(), target.name, self.version())
         found = self._compiled.get(key)

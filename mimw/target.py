@@ -11,6 +11,7 @@ of AMD's "CDNA3" and "CDNA4" instruction set documents. Feature words of AMD's t
     wave_barriers   tasks are waves that meet through words of shared memory, on which every wave arrives for itself; all have
                     the same number of registers, and copy by themselves what an engine copies elsewhere
     lds_dma         loads straight to shared memory, 4 bytes a lane; `lds_dma_wide`: 12 and 16 bytes
+    scalar_bases    accesses take a scalar base and a 32-bit offset: pointers are taken apart so, and bounds of integers are worth code of their own
     ds_read_tr      transposed reads of shared memory; `permlane_swap`, `bitop3`: instructions of those names
     bf16_cvt        f32 to bf16 in one instruction; `fp8_cvt`: to and from fp8
     f32x2           two f32 in a register pair by one instruction (v_pk_fma_f32)
@@ -83,7 +84,7 @@ class Target:
 _SM80 = frozenset({"mma_sync", "ldmatrix", "cp_async", "bf16", "redux"})
 _SM89 = _SM80 | {"fp8_cvt", "fp8_mma_sync"}
 _SM90 = _SM89 | {"stmatrix", "cluster", "elect", "mbarrier", "bf16_arith"}
-_CDNA = frozenset({"mfma", "wave_barriers", "lds_dma", "fp8_cvt", "f32x2"})
+_CDNA = frozenset({"mfma", "wave_barriers", "lds_dma", "scalar_bases", "fp8_cvt", "f32x2"})
 _CDNA3 = _CDNA | {"xf32", "fp8_fnuz"}
 _CDNA4 = _CDNA | {
     "mfma_k2",

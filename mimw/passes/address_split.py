@@ -39,7 +39,7 @@ _SHAPES = ("tensor.expand_dims", "tensor.broadcast", "tensor.reshape", "tensor.t
 
 def run(module: Module, target: Target) -> None:
     """Split all pointer tiles of the kernel."""
-    if target.vendor != "amd":
+    if not target.has("scalar_bases"):
         return
     function = module.function
     splitter = _Splitter(compute(function))
