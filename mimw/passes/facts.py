@@ -94,7 +94,7 @@ class _Analysis:
             t = op.results[0].type
             inputs = [table[v] for v in op.operands]
             table[op.results[0]] = rule(inputs, t) if _integral(op) else default_fact(inputs, t)
-        elif op.spec.layout == "elementwise" and op.results and op.operands:
+        elif op.spec.layout == "elementwise" and len(op.results) == 1 and op.operands and op.name not in _UNKNOWN:
             table[op.results[0]] = default_fact([table[v] for v in op.operands], op.results[0].type)
         else:
             for r in op.results:
@@ -336,6 +336,10 @@ _HANDLERS: dict[str, Callable[[_Analysis, OpBase], None]] = {
     "control.continue": _on_terminator,
     "control.return": _on_terminator,
 }
+
+
+_UNKNOWN = {"inline.asm", "inline.asm_volatile"}
+"""Elementwise ops whose results differ also where their operands do not: elements that lie together may be treated differently."""
 
 
 def compute(function: Function) -> Facts:

@@ -10,7 +10,7 @@ import pytest
 import mimw
 import mimw.language as ml
 from mimw.diagnostics import CompilationError
-from tests.language.engines_kit import both
+from tests.language.engines_kit import both, compile_for, run_text
 
 TARGETS = ("sm_90a", "sm_80")
 
@@ -68,6 +68,60 @@ def test_elements_that_lie_together(n: int) -> None:
 
 
 @mimw.kernel
+def any_registers(x, y, TEXT: ml.constexpr, LETTERS: ml.constexpr, PACK: ml.constexpr, N: ml.constexpr):
+    at = ml.arange(0, N)
+    v = ml.load(x + at)
+    ml.store(y + at, ml.inline_asm_elementwise(TEXT, LETTERS, [v], v.dtype, True, PACK))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text", "letters", "pack", "want"),
+    [
+        (np.int8, "xor.b16 $0, $1, 257;", "=h,h", 2, lambda x: x ^ 1),
+        (np.uint8, "not.b64 $0, $1;", "=l,l", 8, lambda x: ~x),
+        (np.uint8, "not.b64 $0, $2; not.b64 $1, $3;", "=l,=l,l,l", 16, lambda x: ~x),
+        (np.int16, "not.b64 $0, $1;", "=l,l", 4, lambda x: ~x),
+        (np.int32, "not.b64 $0, $1;", "=l,l", 2, lambda x: ~x),
+        (np.float32, "mov.b64 $0, $1;", "=d,d", 2, lambda x: x),
+        (np.float16, "mov.b32 $0, $1;", "=f,f", 2, lambda x: x),
+        (np.int64, "add.s64 $0, $1, 5;", "=l,l", 1, lambda x: x + 5),
+    ],
+)
+def test_elements_in_any_registers(dtype: Any, text: str, letters: str, pack: int, want: Any) -> None:
+    x = np.arange(-32, 32).astype(dtype)
+    for n in (64, 37):
+        got = both(any_registers, (1,), [x, x * 0], TARGETS, TEXT=text, LETTERS=letters, PACK=pack, N=n)
+        np.testing.assert_array_equal(got[1][:n], want(x)[:n])
+
+
+@mimw.kernel
+def alternating(y, z, n, N: ml.constexpr):
+    at = ml.arange(0, N)
+    same = ml.full((N,), n, ml.int32)
+    v, wide = ml.inline_asm_elementwise(
+        "mov.b32 $0, 0; mov.b32 $1, 1; cvt.s64.s32 $2, $4; cvt.s64.s32 $3, $5;",
+        "=r,=r,=l,=l,r,r",
+        [same],
+        dtype=(ml.int32, ml.int64),
+        is_pure=True,
+        pack=2,
+    )
+    ml.store(y + at, 1, mask=v > 0)
+    ml.store(z + at, wide)
+
+
+def test_results_differ_where_operands_do_not() -> None:
+    """Half of the elements are set, whichever they are: a mask of them is not one for neighbours. Results have types of their own."""
+    args = [np.zeros(256, np.int32), np.zeros(256, np.int64), 7]
+    alternating[(1,)](*args, N=256)
+    compiled = compile_for(alternating, args, {"N": 256}, "sm_90a")
+    again = [np.zeros(256, np.int32), np.zeros(256, np.int64), 7]
+    run_text(compiled, (1,), again)
+    for y, z, _ in (args, again):
+        assert y.sum() == 128 and (z == 7).all()
+
+
+@mimw.kernel
 def scalar(o):
     ml.store(
         o + ml.program_id(0), ml.inline_asm_elementwise("mov.u32 $0, 7;", "=r", [], ml.int32, is_pure=False, pack=1)
@@ -107,6 +161,15 @@ def refused(x, TEXT: ml.constexpr, CONSTRAINTS: ml.constexpr, TYPE: ml.constexpr
         ("mov.b32 $1, $1;", "=r,r", ml.int32, 1, "nothing writes $0"),
         ("{ .reg .b32 t; add.u32 $0, t, $1; }", "=r,r", ml.int32, 1, "is read before it is written"),
         ("{ .reg .pred p; setp.ne.b32 p, $1, 0; @p mov.b32 $0, $1; }", "=r,r", ml.int32, 1, "guarded instructions"),
+        ("add.s32 $0, $0, $1;", "=r,r", ml.int32, 1, "$0 is read before it is written"),
+        ("mov.b32 $0, $1; }", "=r,r", ml.int32, 1, "it closes a brace that it did not open"),
+        ("{ mov.b32 $0, $1; // }", "=r,r", ml.int32, 1, "it opens a brace that it does not close"),
+        ("L: mov.b32 $0, $1; bra L;", "=r,r", ml.int32, 1, "labels, branches"),
+        ("mov.b32 q, $1; mov.b32 $0, q;", "=r,r", ml.int32, 1, "q is not declared"),
+        ("add.s32 $0, $1;", "=r,r", ml.int32, 1, "operands of add.s32 are (b32, b32)"),
+        ("add.s32 5, $1, $1; mov.b32 $0, 1;", "=r,r", ml.int32, 1, "operands of add.s32 are (Imm, b32, b32)"),
+        ("add.s32 $0, $1, $1;", "=f,f", ml.int32, 1, "operands of add.s32 are (f32, f32, f32)"),
+        ("", "=r,r", ml.int32, 1, "nothing writes $0"),
         ("mov.b32 $0, $1;", "=r,h", ml.int32, 1, "an element of 32 bits does not fit into a register of 16 ('h')"),
         ("mov.b32 $0, $1;", "=r,r,r", ml.int32, 1, "there are more constraints than operands need"),
         ("mov.b32 $0, $1;", "=r", ml.int32, 1, "there are fewer constraints than operands need"),
@@ -123,9 +186,27 @@ def test_texts_that_do_not_fit(text: str, constraints: str, dtype: Any, pack: in
     assert "ml.inline_asm_elementwise" in str(caught.value)
 
 
-def test_the_simulator_refuses_too() -> None:
-    with pytest.raises(CompilationError, match="unknown instruction"):
-        refused[(1,)](np.zeros(32, np.int32), TEXT="foo $0, $1;", CONSTRAINTS="=r,r", TYPE=ml.int32, PACK=1)
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("foo $0, $1;", "unknown instruction"),
+        ("", "nothing writes"),
+        ("add.s32 $0, $1;", "operands of add.s32"),
+        ("ld.shared.b32 $0, [$1];", "ld.shared.b32 goes to memory"),
+    ],
+)
+def test_the_simulator_refuses_too(text: str, says: str) -> None:
+    with pytest.raises(CompilationError, match=says) as caught:
+        refused[(1,)](np.zeros(32, np.int32), TEXT=text, CONSTRAINTS="=r,r", TYPE=ml.int32, PACK=1)
+    assert "ml.inline_asm_elementwise" in str(caught.value)
+
+
+def test_the_target_lacks_it() -> None:
+    constants = {"TEXT": "redux.sync.add.s32 $0, $1, -1;", "CONSTRAINTS": "=r,r", "TYPE": ml.int32, "PACK": 1}
+    refused.compile({"x": "*i32"}, constants, target="sm_80")
+    constants["TEXT"] = "{ .reg .f32 a; cvt.rn.f32.s32 a, $1; cvt.rn.satfinite.e4m3x2.f32 $0, a, a; }"
+    with pytest.raises(CompilationError, match="sm_80 has no cvt"):
+        refused.compile({"x": "*i32"}, {**constants, "CONSTRAINTS": "=h,r", "TYPE": ml.int16}, target="sm_80")
 
 
 def test_it_is_for_nvidia() -> None:

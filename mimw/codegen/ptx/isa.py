@@ -301,9 +301,22 @@ def _find_form(inst: Inst) -> Form:
         for signature in candidate.signatures:
             if _fits_list(signature, 0, inst.operands, 0):
                 return candidate
+    raise InternalError(_wanted(inst, form), inst.loc)
+
+
+def misfit(inst: Inst) -> str:
+    """Why the operands of `inst` fit no form of its opcode; empty when they do."""
+    form = resolve(inst.opcode)
+    signatures = [signature for candidate in (form, *form.others) for signature in candidate.signatures]
+    if any(_fits_list(signature, 0, inst.operands, 0) for signature in signatures):
+        return ""
+    return _wanted(inst, form)
+
+
+def _wanted(inst: Inst, form: Form) -> str:
     signatures = [signature for candidate in (form, *form.others) for signature in candidate.signatures]
     wanted = " or ".join(str(list(signature)) for signature in signatures)
-    raise InternalError(f"operands of {inst.opcode} are {_describe(inst.operands)}, the form takes {wanted}", inst.loc)
+    return f"operands of {inst.opcode} are {_describe(inst.operands)}, the form takes {wanted}"
 
 
 def supports(form: Form, target: Target) -> bool:

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from mimw.codegen.ptx.lexer import PtxSyntaxError
+from mimw.codegen.ptx.inline_text import read_inline_text
 from mimw.codegen.ptx.parser import parse
 from mimw.diagnostics import CompilationError
 from mimw.ir.asm_text import WIDTHS, entry_text, registers_of, split_constraints
 from mimw.ir.core import OpBase
 from mimw.ir.types import DType
+from mimw.sim.ptx.errors import SimulationError
 from mimw.sim.ptx.run import run_ptx
 from mimw.sim.tile.numerics import Array, numpy_dtype
 from mimw.sim.tile.registry import computes
@@ -35,10 +36,15 @@ def _inline_asm(op: OpBase, *args: Array) -> Any:
     inputs = _inputs(args, ins, pack, threads)
     outputs = [np.zeros(threads, _WORDS[WIDTHS[c]]) for c in outs]
     try:
+        text = read_inline_text(op.attrs["text"], op.attrs["constraints"])
+        if text.addresses():
+            raise ValueError(f"{text.addresses()} goes to memory, which the tile simulator does not give to the text")
         module = parse(_text(op.attrs["text"], outs, ins))
-    except PtxSyntaxError as error:
+        run_ptx(module, None, (threads // _THREADS, 1, 1), [*outputs, *inputs])
+    except ValueError as error:
+        raise CompilationError("inline-asm", f"inline assembly: {error}", op.loc) from None
+    except SimulationError as error:
         raise CompilationError("inline-asm", f"inline assembly: {error.message}", op.loc) from None
-    run_ptx(module, None, (threads // _THREADS, 1, 1), [*outputs, *inputs])
     results: list[Array] = []
     dtypes: tuple[DType, ...] = op.attrs["dtypes"]
     for dtype in dtypes:
