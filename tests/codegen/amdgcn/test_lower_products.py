@@ -175,3 +175,36 @@ def test_loops_of_few_trips(target: str) -> None:
         c = np.full((64, 64), np.nan, np.float32)
         run_compiled(downwards, (1,), [a, b, c, k])
         np.testing.assert_array_equal(c, want)
+
+
+@mimw.kernel
+def weights_in_bytes(
+    a_ptr, b_ptr, c_ptr, K, scale, M: ml.constexpr, N: ml.constexpr, BLOCK_K: ml.constexpr
+):  # fmt: skip
+    rows, columns, depth = ml.arange(0, M)[:, None], ml.arange(0, N)[None, :], ml.arange(0, BLOCK_K)
+    acc = ml.zeros((M, N), ml.float32)
+    for k in range(0, K, BLOCK_K):
+        a = ml.load(a_ptr + rows * K + (k + depth)[None, :])
+        b = ml.load(b_ptr + (k + depth)[:, None] * N + columns, mask=(k + depth)[:, None] < K - 8, other=0)
+        acc = ml.dot(a, b.to(ml.bfloat16), acc)
+    ml.store(c_ptr + rows * N + columns, acc * scale)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
+@pytest.mark.parametrize("name", ["i8", "fp8e4b8", "fp8e4nv"])
+def test_any_number_of_trips_with_a_cast(name: str, target: str) -> None:
+    m, n, block = 64, 64, 32
+    element = {"i8": np.int8, "fp8e4b8": ml_dtypes.float8_e4m3fnuz, "fp8e4nv": ml_dtypes.float8_e4m3fn}[name]
+    types = ["*bf16:16", f"*{name}:16", "*f32:16", "i32:16", "f32"]
+    kernel = weights_in_bytes.compile(types, {"M": m, "N": n, "BLOCK_K": block}, target=target, num_stages=2)
+    remarks = [r["text"] for r in kernel.metadata.extra["remarks"] if r["kind"] == "pipeline"]
+    assert len(remarks) == 1 and remarks[0].startswith("pipelined: 1 slot"), remarks
+    rng = np.random.default_rng(7)
+    for trips in (0, 1, 2, 3):
+        k = block * trips
+        a = rng.standard_normal((m, k)).astype(ml_dtypes.bfloat16)
+        b = (rng.standard_normal((k, n)) * 4).astype(element)
+        c = np.full((m, n), np.nan, np.float32)
+        run_compiled(kernel, (1,), [a, b, c, k, 0.5])
+        used = b.astype(np.float64) * (np.arange(k) < k - 8)[:, None]
+        np.testing.assert_allclose(c, 0.5 * a.astype(np.float64) @ used, rtol=1e-5, atol=1e-3)
