@@ -18,8 +18,8 @@ from mimw.frontend.python_calls import BUILTINS, call_python, construct
 from mimw.frontend.scope import Frame
 from mimw.frontend.source import KernelFunction, source_of
 from mimw.frontend.tracer import Flow, NeedsRegion, Tracer
-from mimw.language import semantic
 from mimw.language.core import constexpr, explain, tensor
+from mimw.language.errors import fail
 from mimw.language.handles import traced
 from mimw.language.not_yet import NotYet
 
@@ -190,7 +190,7 @@ def run(
 
 
 def _never(t: Tracer, fn: Callable[..., Any]) -> Any:
-    return semantic.fail("no-return", f"{fn.__name__} never returns")
+    return fail("no-return", f"{fn.__name__} never returns")
 
 
 def bind(t: Tracer, fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from mimw.ir.types import I1, DType, PointerType, TensorType
 from mimw.language import semantic
 from mimw.language.arith import logical_and, logical_or
 from mimw.language.core import explain, tensor
+from mimw.language.errors import fail
 
 COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
@@ -34,7 +35,7 @@ def truth(t: Tracer, x: Any, what: str) -> Any:
     try:
         return bool(x)
     except TypeError:
-        return semantic.fail("type-mismatch", f"{what} does not take {explain(x)}")
+        return fail("type-mismatch", f"{what} does not take {explain(x)}")
 
 
 def _cheap(node: ast.expr) -> bool:

@@ -17,9 +17,10 @@ from mimw.frontend.statements import assign_target
 from mimw.frontend.tracer import Flow, Tracer
 from mimw.ir.core import OpBase, Region, Value
 from mimw.ir.ops.control import BreakOp, ContinueOp, ForOp, UnreachableOp, WhileOp, YieldOp
-from mimw.ir.types import I1, DType, Type
-from mimw.language import control, semantic
+from mimw.ir.types import I1, I32, DType, Type
+from mimw.language import control, promotion, semantic
 from mimw.language.core import explain, tensor
+from mimw.language.errors import fail
 
 
 def visit_break(t: Tracer, node: ast.Break) -> Flow:
@@ -107,18 +108,18 @@ def _bounds(t: Tracer, it: control.range, node: ast.For) -> tuple[Value, Value, 
             own = x.value.type
             if not isinstance(own, DType) or own.is_floating():
                 t.error("range-type", f"the {word} of a range is an integer scalar, not {own}", node.iter)
-            own = semantic.promote(own, semantic.I32) if own is I1 or own.bits < 32 else own
+            own = promotion.promote(own, I32) if own is I1 or own.bits < 32 else own
         elif isinstance(x, bool) or not isinstance(x, int):
             t.error("range-type", f"the {word} of a range is an integer, not {explain(x)}", node.iter)
         else:
             continue
-        d = own if d is None else semantic.promote(d, own)
+        d = own if d is None else promotion.promote(d, own)
     if not isinstance(it.step, tensor) and it.step == 0:
         t.error("range-type", "the step of a range is 0", node.iter)
     for x in items:
         if not isinstance(x, tensor) and (d is None or not scope.fits(x, d)):
-            own = semantic.number_dtype(x)
-            d = own if d is None else semantic.promote(d, own)
+            own = promotion.number_dtype(x)
+            d = own if d is None else promotion.promote(d, own)
     assert d is not None
     values = [semantic.cast(x.value, d) if isinstance(x, tensor) else t.builder.constant(x, d) for x in items]
     return values[0], values[1], values[2]
@@ -177,7 +178,7 @@ def _last_index(t: Tracer, op: ForOp, before: Any, edges: list[Edge], name: str)
         before_now = scope.settle(before)
         if before_now is not None and not isinstance(before_now, Undefined):
             if not scope.fits(before_now, ty):
-                semantic.fail(
+                fail(
                     "carried-type",
                     f"{name} is {scope.type_name(before_now)} before the loop and {ty} in it",
                     "rename one of them",
@@ -196,7 +197,7 @@ def _last_index(t: Tracer, op: ForOp, before: Any, edges: list[Edge], name: str)
             v = value.value if isinstance(value, tensor) and value.value.type is ty else None
             if v is None:
                 if not scope.fits(value, ty):
-                    semantic.fail(
+                    fail(
                         "carried-type",
                         f"{name} is {ty} as loop variable and {scope.type_name(value)} after an assignment",
                     )

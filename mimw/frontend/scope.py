@@ -14,7 +14,7 @@ from typing import Any, Union
 from mimw.diagnostics import Loc
 from mimw.ir.core import Block, OpBase, Value
 from mimw.ir.types import F32, DType, TensorType, Type, element_of
-from mimw.language import semantic
+from mimw.language import promotion
 from mimw.language.core import explain, is_tuple, tensor
 from mimw.language.handles import merged, wrap
 
@@ -237,14 +237,14 @@ def leaf_type(x: Any) -> Type | None:
     if isinstance(x, tensor):
         return x.value.type
     if isinstance(x, (bool, int, float)):
-        return semantic.number_dtype(x)
+        return promotion.number_dtype(x)
     return None
 
 
 def fits(x: Any, t: Type) -> bool:
     """Whether a constant is exact in the elements of `t` (or a tensor has a type that widens to it exactly)."""
     if isinstance(x, tensor):
-        return semantic.exact_common(x.value.type, t) is t
+        return promotion.exact_common(x.value.type, t) is t
     if not isinstance(t, (DType, TensorType)):
         return False
     e = element_of(t)
@@ -255,7 +255,7 @@ def fits(x: Any, t: Type) -> bool:
     if isinstance(x, int):
         if e.kind == "float":
             return abs(x) <= 1 << (e.mantissa + 1)
-        low, high = semantic.int_bounds(e)
+        low, high = promotion.int_bounds(e)
         return e.kind != "bool" and low <= x <= high
     return isinstance(x, float) and e.kind == "float"
 
@@ -270,7 +270,7 @@ def merge_leaves(values: list[Any]) -> Dynamic | Conflict:
             return Conflict(values, at if i != at else 1 - at, i)
         if fits(v, t):
             continue
-        wider = semantic.exact_common(t, own) if isinstance(v, tensor) else _widen_for_number(t, v)
+        wider = promotion.exact_common(t, own) if isinstance(v, tensor) else _widen_for_number(t, v)
         if wider is None:
             return Conflict(values, at, i)
         t, at = wider, i
@@ -287,18 +287,18 @@ def _numbers_type(values: list[Any]) -> Type | None:
         return None
     out = types[0]
     for t in types[1:]:
-        wider = semantic.exact_common(out, t)
+        wider = promotion.exact_common(out, t)
         out = wider if isinstance(wider, DType) else F32 if F32 in (out, t) else out
     return out
 
 
 def _widen_for_number(t: Type, v: int | float) -> Type | None:
     """A wider integer type of the same shape that holds a constant too."""
-    own = semantic.number_dtype(v)
+    own = promotion.number_dtype(v)
     if not isinstance(t, (DType, TensorType)):
         return None
     wide = t.with_element(own) if isinstance(t, TensorType) else own
-    return wide if semantic.exact_common(t, wide) is wide else None
+    return wide if promotion.exact_common(t, wide) is wide else None
 
 
 def merge(values: list[Any], base: Any = None) -> Template:

@@ -6,10 +6,11 @@ from enum import Enum
 from typing import Any
 
 from mimw.ir.builder import current_builder
-from mimw.ir.types import F16, I1, U64, DType, Element, PointerType
-from mimw.language import semantic
+from mimw.ir.types import F16, F32, I1, U32, U64, DType, Element, PointerType
+from mimw.language import promotion, semantic
 from mimw.language.core import TensorLike, as_value, const_bool, const_str, explain, method, operand, tensor, unwrap
-from mimw.language.semantic import Operand, fail
+from mimw.language.errors import fail
+from mimw.language.semantic import Operand
 
 
 class PropagateNan(Enum):
@@ -92,7 +93,7 @@ def _float_pair(name: str, x: TensorLike, y: TensorLike) -> tuple[Any, Any]:
     a, b = operand(x, name), operand(y, name)
     d = semantic.common_dtype(a, b, name)
     if not d.is_floating() or d.bits < 32:
-        d = semantic.F32
+        d = F32
     return semantic.unify(a, b, d, name)
 
 
@@ -125,10 +126,10 @@ def fma(x: TensorLike, y: TensorLike, z: TensorLike) -> tensor:
 def _common3(a: Operand, b: Operand, c: Operand) -> DType:
     values = [v for v in (a, b, c) if not isinstance(v, (int, float))]
     if not values:
-        return semantic.F32
+        return F32
     d = semantic.dtype_of(values[0], "fma")
     for v in values[1:]:
-        d = semantic.promote(d, semantic.dtype_of(v, "fma"))
+        d = promotion.promote(d, semantic.dtype_of(v, "fma"))
     return d
 
 
@@ -138,7 +139,7 @@ def umulhi(x: TensorLike, y: TensorLike) -> tensor:
     d = semantic.common_dtype(a, b, "umulhi")
     if d.is_floating() or d.bits not in (32, 64) or d is I1:
         fail("type-mismatch", f"umulhi takes 32 and 64 bit integers, not {d}")
-    u = U64 if d.bits == 64 else semantic.U32
+    u = U64 if d.bits == 64 else U32
     p, q = semantic.unify(a, b, d, "umulhi")
     out = current_builder("umulhi").elementwise("arith.mulhi", semantic.cast(p, u), semantic.cast(q, u))
     return tensor(semantic.cast(out, d))

@@ -35,6 +35,7 @@ from mimw.language.core import (
     unwrap,
 )
 from mimw.language.descriptor import as_descriptor, coordinates, tensor_descriptor
+from mimw.language.errors import fail
 from mimw.language.handles import (
     TOKEN,
     as_barrier,
@@ -48,7 +49,6 @@ from mimw.language.handles import (
     predicate,
     scalar_i32,
 )
-from mimw.language.semantic import fail
 
 _EVICTION = ("", "evict_first", "evict_last", "evict_normal")
 _CACHE = ("", ".ca", ".cg", ".cs", ".cv")

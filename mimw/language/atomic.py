@@ -13,7 +13,7 @@ from mimw.ir.ops.atomic import SCOPES, SEMANTICS, AtomicCasOp, AtomicRmwOp
 from mimw.ir.types import I1, DType, PointerType, shape_of
 from mimw.language import semantic
 from mimw.language.core import TensorLike, as_value, const_str, explain, method, operand, tensor, unwrap
-from mimw.language.semantic import fail
+from mimw.language.errors import fail
 
 
 def _pointer(x: Any, what: str) -> tuple[Value, DType]:

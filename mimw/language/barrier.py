@@ -23,8 +23,8 @@ from mimw.ir.ops.barrier import (
 )
 from mimw.ir.types import BarrierType
 from mimw.language.core import const_int, const_str, explain, tensor, unwrap
+from mimw.language.errors import fail
 from mimw.language.handles import as_barrier, mbarrier, predicate, scalar_i32, traced
-from mimw.language.semantic import fail
 
 MAX_BYTES = (1 << 20) - 1
 """An mbarrier counts at most this many bytes of one phase (PTX ISA, "tx-count")."""

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from mimw.ir.types import I64, DType, PointerType
 from mimw.language.core import const_axis, const_int, const_shape, const_str, explain, is_tuple, tensor, unwrap
+from mimw.language.errors import fail
 from mimw.language.handles import as_pointer, merged, traced
-from mimw.language.semantic import fail
 from mimw.language.tensor import arange, expand_dims
 
 _PADDING = ("", "zero", "nan")

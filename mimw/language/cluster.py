@@ -15,9 +15,9 @@ from mimw.ir.ops.cluster import (
     RemoteStoreOp,
 )
 from mimw.language.core import tensor
+from mimw.language.errors import fail
 from mimw.language.handles import as_barrier, as_buffer, buffered_tensor, mbarrier, memory_of, scalar_i32
 from mimw.language.local import tile_for
-from mimw.language.semantic import fail
 
 
 def cluster_cta_rank() -> tensor:

@@ -11,7 +11,7 @@ from mimw.ir.ops.arith import HintOp
 from mimw.ir.ops.control import NumProgramsOp, ProgramIdOp
 from mimw.ir.types import TensorType
 from mimw.language.core import const_bool, const_int, explain, is_tuple, method, tensor, unwrap
-from mimw.language.semantic import fail
+from mimw.language.errors import fail
 
 
 def _grid_axis(axis: Any, what: str) -> int:

@@ -39,7 +39,8 @@ from mimw.ir.types import (
     shape_of,
 )
 from mimw.language import semantic
-from mimw.language.semantic import Number, Operand, fail
+from mimw.language.errors import fail
+from mimw.language.semantic import Number, Operand
 
 dtype = DType
 int1 = I1

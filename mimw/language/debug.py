@@ -9,7 +9,7 @@ from mimw.ir.ops.barrier import CtaSyncOp
 from mimw.ir.ops.debug import ClockOp, DeviceAssertOp, DevicePrintOp
 from mimw.language import semantic
 from mimw.language.core import as_value, const_bool, const_str, explain, tensor, unwrap
-from mimw.language.semantic import fail
+from mimw.language.errors import fail
 
 
 def static_print(*values: Any, sep: str = " ", end: str = "\n") -> None:

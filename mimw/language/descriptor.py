@@ -13,9 +13,9 @@ from mimw.ir.ops.async_copy import BlockLoadOp, BlockStoreOp, MadeDescriptorOp, 
 from mimw.ir.types import BF16, F16, F32, I1, I32, I64, U32, U64, DType, MemDescType, TensorDescType
 from mimw.language import semantic
 from mimw.language.core import const_dtype, const_int, const_shape, const_str, explain, is_tuple, tensor, unwrap
+from mimw.language.errors import fail
 from mimw.language.handles import WRAPPERS, as_pointer, descriptor_type, handle, scalar_i32, traced
 from mimw.language.local import tile_for
-from mimw.language.semantic import fail
 
 MAX_BOX = 256
 """Elements of a block along one dimension (CUDA driver API, cuTensorMapEncodeTiled)."""

@@ -15,7 +15,7 @@ from mimw.ir.ops.memory import LocalViewOp
 from mimw.ir.types import I1, I32, BarrierType, DType, Element, InflightType, MemDescType, PointerType, TensorDescType
 from mimw.language import semantic
 from mimw.language.core import METHODS, const_int, explain, tensor, unwrap
-from mimw.language.semantic import fail
+from mimw.language.errors import fail
 
 
 class handle(tensor):

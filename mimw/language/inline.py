@@ -9,7 +9,7 @@ from mimw.ir.builder import current_builder
 from mimw.ir.ops.inline import InlineAsmOp, InlineAsmVolatileOp
 from mimw.language import semantic
 from mimw.language.core import as_value, const_bool, const_dtype, const_int, const_str, is_tuple, tensor, unwrap
-from mimw.language.semantic import fail
+from mimw.language.errors import fail
 
 
 def inline_asm_elementwise(asm: str, constraints: str, args: Any, dtype: Any, is_pure: bool, pack: int) -> Any:

@@ -12,8 +12,8 @@ from mimw.ir.builder import current_builder
 from mimw.ir.shared_layout import SharedLayout
 from mimw.ir.types import DType
 from mimw.language.core import const_bool, const_dtype, const_int, const_shape, explain, is_tuple, unwrap
+from mimw.language.errors import fail
 from mimw.language.handles import not_on_hopper, traced
-from mimw.language.semantic import fail
 
 Dims = tuple[int, ...]
 

@@ -33,6 +33,7 @@ from mimw.language.core import (
     tensor,
     unwrap,
 )
+from mimw.language.errors import fail
 from mimw.language.handles import (
     as_buffer,
     buffered_tensor,
@@ -42,7 +43,6 @@ from mimw.language.handles import (
     scalar_i32,
 )
 from mimw.language.layouts import pinned_layout
-from mimw.language.semantic import fail
 from mimw.language.storage import storage_alias_spec, storage_for, storage_kind
 
 

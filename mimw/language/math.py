@@ -11,7 +11,7 @@ from mimw.ir.types import F32, F64
 from mimw.language import semantic
 from mimw.language.arith import abs, div_rn, fdiv, fma, umulhi
 from mimw.language.core import TensorLike, as_value, method, tensor
-from mimw.language.semantic import fail
+from mimw.language.errors import fail
 
 __all__ = [
     "abs",

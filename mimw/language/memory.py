@@ -12,7 +12,7 @@ from mimw.ir.types import I1, PointerType, TensorDescType, shape_of
 from mimw.language import semantic
 from mimw.language.block_pointer import block_access, block_pointer
 from mimw.language.core import TensorLike, as_value, const_bool, const_str, explain, method, operand, tensor
-from mimw.language.semantic import fail
+from mimw.language.errors import fail
 
 _CACHE_LOAD = {"": "", ".ca": "ca", ".cg": "cg", ".cs": "cs", ".cv": "cv"}
 _CACHE_STORE = {"": "", ".wb": "wb", ".cg": "cg", ".cs": "cs", ".wt": "wt"}

@@ -24,8 +24,8 @@ from mimw.language.core import (
     tensor,
     unwrap,
 )
+from mimw.language.errors import fail
 from mimw.language.handles import buffered_tensor, inflight_tensor, wrap
-from mimw.language.semantic import fail
 
 
 @method

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mimw.ir.builder import current_builder
-from mimw.language.semantic import fail
+from mimw.language.errors import fail
 
 _TRITON = "dot_scaled map_elementwise float8e4b15 parallel_range"
 _TLX = (

@@ -25,9 +25,9 @@ from mimw.ir.types import I32
 from mimw.language import semantic
 from mimw.language.barrier import MAX_BYTES, alloc_barriers, barrier_arrive, barrier_expect_bytes, barrier_wait
 from mimw.language.core import const_bool, const_int, explain, is_tuple, tensor, unwrap
+from mimw.language.errors import fail
 from mimw.language.handles import buffered_tensor, mbarrier, moving, traced
 from mimw.language.local import local_alloc
-from mimw.language.semantic import fail
 
 
 class Ring:

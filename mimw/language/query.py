@@ -7,7 +7,7 @@ from typing import Any
 from mimw.ir.builder import current_builder
 from mimw.ir.types import F8E4M3, F8E5M2, DType, PointerType
 from mimw.language.core import explain, tensor, unwrap
-from mimw.language.semantic import fail
+from mimw.language.errors import fail
 
 
 def dtype_of(x: Any) -> DType:

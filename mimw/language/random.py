@@ -13,7 +13,7 @@ from mimw.ir.core import Value
 from mimw.ir.types import F32, I32, U32, U64, like
 from mimw.language import semantic
 from mimw.language.core import METHODS, TensorLike, as_value, const_int, tensor
-from mimw.language.semantic import fail
+from mimw.language.errors import fail
 
 _KEY = (0x9E3779B9, 0xBB67AE85)
 _ROUND = (0xD2511F53, 0xCD9E8D57)

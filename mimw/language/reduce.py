@@ -16,7 +16,7 @@ from mimw.ir.ops.tensor import ArangeOp, ReduceOp, ReshapeOp, ScanOp
 from mimw.ir.types import BF16, F32, I1, I32, U32, DType, Element, element_of, shape_of
 from mimw.language import semantic
 from mimw.language.core import as_tile, const_axis, const_bool, const_dtype, explain, is_tuple, method, tensor, unwrap
-from mimw.language.semantic import fail
+from mimw.language.errors import fail
 from mimw.language.tensor import expand_dims
 
 Combine = Callable[[Builder, list[Value]], list[Value]]

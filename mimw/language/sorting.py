@@ -20,7 +20,7 @@ from mimw.ir.ops.tensor import (
 from mimw.ir.types import I1, I8, I32, I64, U64, DType, MemDescType, TensorType, element_of, shape_of
 from mimw.language import semantic
 from mimw.language.core import as_tile, const_axis, const_bool, const_int, method, tensor, unwrap
-from mimw.language.semantic import fail
+from mimw.language.errors import fail
 
 # Sorting: Batcher's bitonic network. Elements at distance d are brought side by side by reshaping to [..., 2, d].
 

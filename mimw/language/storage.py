@@ -15,8 +15,8 @@ from mimw.ir.ops.memory import LocalAllocOp, StorageOp
 from mimw.ir.overlap import DISTINCT, SHARED, Group, place
 from mimw.ir.types import MemDescType
 from mimw.language.core import const_int, explain, unwrap
+from mimw.language.errors import fail
 from mimw.language.handles import buffered_tensor, memory_of, not_on_hopper, traced
-from mimw.language.semantic import fail
 
 
 class storage_kind(Enum):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from mimw.ir.builder import current_builder
 from mimw.language.core import const_bool, const_int, const_str, explain, is_tuple, unwrap
+from mimw.language.errors import fail
 from mimw.language.handles import traced
-from mimw.language.semantic import fail
 
 MAX_WARPS = 32
 

@@ -35,7 +35,7 @@ from mimw.language.core import (
     tensor,
     unwrap,
 )
-from mimw.language.semantic import fail
+from mimw.language.errors import fail
 
 
 def arange(start: int, end: int) -> tensor:

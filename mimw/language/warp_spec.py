@@ -6,8 +6,8 @@ from typing import Any
 
 from mimw.ir.builder import current_builder
 from mimw.language.core import const_int, tensor, unwrap
+from mimw.language.errors import fail
 from mimw.language.handles import scalar_i32
-from mimw.language.semantic import fail
 
 
 def get_bufidx_phase(accum_cnt: Any, NUM_BUFFERS: int) -> tuple[Any, Any]:

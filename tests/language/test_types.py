@@ -13,7 +13,7 @@ from mimw.diagnostics import Loc
 from mimw.ir.builder import Builder, building
 from mimw.ir.core import Block, Value
 from mimw.ir.types import BF16, DTYPES, F16, F32, F64, I1, I8, I16, I32, I64, U8, U16, U32, U64, DType, TensorType
-from mimw.language import semantic
+from mimw.language import promotion
 
 LOC = Loc("test.py", 1)
 INTS = [d for d in DTYPES.values() if d.kind in ("int", "uint")]
@@ -125,12 +125,12 @@ def test_comparisons_give_i1_and_both_sides_one_type(a: DType, b: DType) -> None
 
 @given(st.sampled_from(list(DTYPES.values())), st.sampled_from(list(DTYPES.values())))
 def test_promotion_is_commutative(a: DType, b: DType) -> None:
-    assert semantic.promote(a, b) is semantic.promote(b, a)
+    assert promotion.promote(a, b) is promotion.promote(b, a)
 
 
 @given(st.sampled_from(INTS), st.sampled_from(INTS))
 def test_promotion_keeps_the_wider_width(a: DType, b: DType) -> None:
-    out = semantic.promote(a, b)
+    out = promotion.promote(a, b)
     assert out.bits == max(a.bits, b.bits)
     assert out in (a, b)
 

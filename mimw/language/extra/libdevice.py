@@ -15,6 +15,7 @@ from mimw.ir.types import F32, F64, I1, I32, U32, DType
 from mimw.language import semantic
 from mimw.language.arith import abs, clamp, div_rn, fdiv, fma, maximum, minimum, umulhi, where
 from mimw.language.core import TensorLike, as_value, tensor, unwrap
+from mimw.language.errors import fail
 from mimw.language.math import (
     ceil,
     cos,
@@ -32,7 +33,6 @@ from mimw.language.math import (
     tanh,
     trunc,
 )
-from mimw.language.semantic import fail
 
 __all__ = [
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "clz", "copysign", "cos", "cosh", "div_rn", "erf", "exp",
