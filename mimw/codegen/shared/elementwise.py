@@ -16,7 +16,7 @@ from mimw.codegen.shared import functions
 from mimw.codegen.shared.casts import cast, cast_tile
 from mimw.codegen.shared.remainder import remainder
 from mimw.diagnostics import CompilationError
-from mimw.ir.types import F32, F64, I1, DType, element_of
+from mimw.ir.types import F32, F64, I1, I32, DType, element_of
 
 Rule = Callable[[LaneBuilder, DType, tuple[Lane, ...]], Lane]
 
@@ -74,6 +74,24 @@ def row(name: str) -> Callable[[Rule], Rule]:
     return enter
 
 
+def _fma_of_narrow(b: LaneBuilder, args: tuple[Lane, ...]) -> Lane:
+    """x * y + z of f32 that hold at most 12 bits each, for types that have no fma: rounded to odd, so that rounding it again is rounding once.
+
+    The product is exact, and what the sum loses is a float again (Knuth's TwoSum). Where the product leaves f32's range that says nothing,
+    and the sum is rounded to nearest.
+    """
+    x, y, z = args
+    product = b.op("mul", F32, x, y)
+    nearest = b.op("fma", F32, x, y, z)
+    back = b.sub(nearest, product)
+    lost = b.add(b.sub(product, b.sub(nearest, back)), b.sub(z, back))
+    bits = b.bitcast(nearest, I32)
+    outwards = b.op("or", I32, b.shift(b.op("xor", I32, bits, b.bitcast(lost, I32)), -31), b.const(I32, 1))
+    even = b.compare("eq", b.bit_and(bits, 1), b.const(I32, 0))
+    inexact = b.compare("gt", b.op("abs", F32, lost), b.const(F32, 0.0))
+    return b.bitcast(b.select(b.op("and", I1, even, inexact), b.add(bits, outwards), bits), F32)
+
+
 def apply(ctx: Lowering, name: str, dtype: DType, tiles: list[Tile], count: int) -> list[Lane]:
     """The lanes of an elementwise op over tiles of `count` registers, two at a time where the target packs."""
     b = ctx.b
@@ -92,7 +110,9 @@ def apply(ctx: Lowering, name: str, dtype: DType, tiles: list[Tile], count: int)
         return out
     if dtype.kind == "float" and dtype.bits < 32 and not (prim is not None and b.supports(prim, dtype)):
         wide = [cast_tile(b, t, F32) for t in tiles]
-        return cast_tile(b, [rule(b, F32, tuple(t[i] for t in wide)) for i in range(count)], dtype)
+        rows = [tuple(t[i] for t in wide) for i in range(count)]
+        results = [_fma_of_narrow(b, row) if prim == "fma" else rule(b, F32, row) for row in rows]
+        return cast_tile(b, results, dtype)
     if len(tiles) == 1:
         return [rule(b, dtype, (x,)) for x in tiles[0]]
     if len(tiles) == 2:
