@@ -61,16 +61,17 @@ def lower_dot(ctx: Lowering, op: Any) -> None:
     steps = sorted({k for _, k in left})
     acc: list[Lane] = list(ctx.tile(op.acc))
     exact_every = _exact_every(op, a_type, depth)
+    in_parts = 0 < exact_every < len(steps)
     for (i, j), registers in acc_tiles.items():
-        held = [acc[r] for r in registers]
-        start = held
+        total = [acc[r] for r in registers]
+        held = _zeros(ctx, c_type, len(registers)) if in_parts else total
         for n, k in enumerate(steps):
-            if exact_every and n and n % exact_every == 0:
-                start = _sum(ctx, start, held) if start is not held else held
+            if in_parts and n and n % exact_every == 0:
+                total = _sum(ctx, total, held)
                 held = _zeros(ctx, c_type, len(registers))
             held = _multiply(b, opcode, [a[r] for r in left[i, k]], [c[r] for r in right[k, j]], held, c_type)
-        if exact_every and len(steps) > exact_every:
-            held = _sum(ctx, start, held)
+        if in_parts:
+            held = _sum(ctx, total, held)
         for r, lane in zip(registers, held, strict=True):
             acc[r] = lane
     ctx.set(op.result, acc)
