@@ -19,7 +19,7 @@ from collections.abc import Callable
 from mimw.ir.builder import Builder
 from mimw.ir.core import Block, Module, OpBase, Value
 from mimw.ir.ops.arith import CastOp, ConstantOp
-from mimw.ir.ops.control import ForOp, YieldOp
+from mimw.ir.ops.control import BreakOp, ContinueOp, ForOp, WhileOp, YieldOp
 from mimw.ir.ops.memory import PtrAddOp
 from mimw.ir.ops.tensor import SplatOp
 from mimw.ir.rewriter import clone
@@ -319,11 +319,15 @@ def _carry_pointers(loop: ForOp) -> None:
     last = block.terminator
     if not isinstance(last, YieldOp):
         return
+    leaving = _leaving(block)
     for i, result in enumerate(loop.results):
         arg = block.args[1 + i]
         step = _step_of(arg, last, i)
         moved = [op for op in arg.users if isinstance(op, PtrAddOp) and op.offset is arg]
-        if step is None or result.users or not moved or len(moved) + 1 != len(arg.users):
+        kept = [op for op in leaving if op.operands[i] is arg]
+        if step is None or result.users or not moved or len(kept) != len(leaving):
+            continue
+        if len(moved) + len(kept) + 1 != len(arg.users):
             continue
         pointer = moved[0].ptr
         if (
@@ -332,6 +336,18 @@ def _carry_pointers(loop: ForOp) -> None:
             and _home(pointer) not in inside
         ):
             _carry(loop, last, i, pointer, moved, step)
+
+
+def _leaving(block: Block) -> list[OpBase]:
+    """The `break` and `continue` of the loop whose body, or part of it, this is."""
+    found: list[OpBase] = []
+    for op in block.ops:
+        if isinstance(op, (BreakOp, ContinueOp)):
+            found.append(op)
+        elif not isinstance(op, (ForOp, WhileOp)):
+            for region in op.regions:
+                found += _leaving(region.block)
+    return found
 
 
 def _step_of(arg: Value, last: YieldOp, index: int) -> Value | None:

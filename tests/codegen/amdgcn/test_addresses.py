@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import mimw
 import mimw.language as ml
-from tests.amdgcn_kit import run_compiled
+from tests.amdgcn_kit import run_compiled, same_on_amd
 
 SMALL = "i32<1048576"
 
@@ -199,3 +199,30 @@ def test_small_strides_take_buffers_and_others_do_not() -> None:
     constants = (("R", R), ("C", C), ("S0", 0), ("OTHER", 0.0))
     assert count(r"^\s*buffer_load", text_of(_views(SMALL, constants)))
     assert not count(r"^\s*buffer_load", text_of(_views("i32", constants)))
+
+
+@mimw.kernel
+def left_early(x_ptr, out_ptr, n, at, HOW: ml.constexpr):
+    """A distance that a loop moves by, and that `break` or `continue` gives another value, or leaves."""
+    i = ml.arange(0, 64)
+    far = ml.program_id(0).to(ml.int64) * 64
+    total = ml.zeros((64,), ml.int32)
+    for k in range(n):
+        total = total * 3 + ml.load(x_ptr + far + i)
+        if k == at:
+            if HOW == "start again":
+                far = (at + ml.program_id(0)).to(ml.int64)
+                continue
+            if HOW == "stay":
+                continue
+            if HOW == "reset":
+                far = far * 0
+            break
+        far += 64
+    ml.store(out_ptr + ml.program_id(0) * 64 + i, total)
+
+
+@pytest.mark.parametrize("how", ["start again", "stay", "reset", "leave"])
+def test_loops_that_are_left_early(how: str) -> None:
+    x = np.random.default_rng(0).integers(0, 100, 512).astype(np.int32)
+    same_on_amd(left_early, (2,), [x, np.zeros(128, np.int32), 4, 2], HOW=how, num_warps=1, seeds=(0,))
