@@ -229,7 +229,7 @@ def type_name(x: Any) -> str:
         return str(x.value.type)
     if isinstance(x, (bool, int, float, str)) or x is None:
         return f"the constant {x!r}"
-    return explain(x) if not is_tuple(x) else class_of(x).__name__
+    return class_of(x).__name__ if is_tuple(x) and not hasattr(x, "SAID") else explain(x)
 
 
 def leaf_type(x: Any) -> Type | None:
@@ -419,7 +419,9 @@ def loop_template(t: Template, init: Any, edges: list[Any]) -> Template:
     if isinstance(t, Keep):
         for i, v in enumerate(values):
             if v is not t.value and not same_constant(v, t.value):
-                return Conflict(values, 0, i)
+                if isinstance(t.value, (merged, tuple)):
+                    return _merge_struct(values)  # a guess that is checked again; its constants may turn out to change
+                return Conflict(values, 0, i) if leaf_type(t.value) is None else merge_leaves(values)
         return t
     if isinstance(t, Conflict):
         return t

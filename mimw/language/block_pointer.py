@@ -61,6 +61,7 @@ class block_pointer(NamedTuple):
 
     of: _Tensor
     offsets: tuple[Any, ...]
+    SAID = "a block pointer"  # pyright: ignore[reportUnannotatedClassAttribute]
 
     @property
     def dtype(self) -> PointerType:
@@ -85,6 +86,8 @@ def make_block_ptr(base: tensor, shape: Any, strides: Any, offsets: Any, block_s
     pointer, _ = as_pointer(base, f"{what}: base")
     block = const_shape(block_shape, f"{what}: block_shape")
     rank = len(block)
+    if not rank:
+        fail("rank", f"{what}: a block has one dimension at least")
     numbers = [
         _integers(x, rank, f"{what}: {n}") for n, x in (("shape", shape), ("strides", strides), ("offsets", offsets))
     ]

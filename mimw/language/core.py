@@ -162,10 +162,10 @@ def explain(x: Any) -> str:
         return repr(x)
     if isinstance(x, (DType, PointerType)):
         return f"the type {x}"
-    if isinstance(x, tuple):
-        return "a tuple"
-    said: str = getattr(x, "SAID", "") or f"a {type(x).__name__}"  # pyright: ignore[reportUnknownArgumentType]
-    return said
+    said: str = getattr(x, "SAID", "")
+    if said:
+        return said
+    return "a tuple" if isinstance(x, tuple) else f"a {type(x).__name__}"  # pyright: ignore[reportUnknownArgumentType]
 
 
 class tensor:

@@ -164,3 +164,37 @@ def of_two_shapes(x, n):
 def test_blocks_of_two_shapes() -> None:
     with pytest.raises(CompilationError, match=r"a pointer to blocks of \[4\] on one side .* of \[8\] on the other"):
         of_two_shapes[(1,)](np.zeros(16, np.int32), 5)
+
+
+@mimw.kernel
+def in_turn(x, y, n, far, N: ml.constexpr):
+    """The loop changes which tensor its pointer points into: with other strides after the second trip."""
+    p = ml.make_block_ptr(x, (N, 2), (1, N), (0, 0), (N, 1), (0, 1))
+    q = ml.make_block_ptr(y, (N, 8), (1, N), (0, 1), (N, 1), (0, 1))
+    i = 0
+    while i < n:
+        ml.store(p, ml.full((N, 1), i + 1, ml.int32), boundary_check=(1,))
+        if i == 1:
+            p = ml.make_block_ptr(y, (N, 8), (far, N), (0, 6), (N, 1), (0, 1))
+        else:
+            p, q = q, ml.advance(p, (0, 1))
+        i += 1
+
+
+def test_a_loop_changes_the_tensor() -> None:
+    x, y = np.zeros((2, 16), np.int32), np.zeros((8, 16), np.int32)
+    got = both(in_turn, (1,), [x, y, 4, 1], TARGETS, N=16)
+    x[0], x[1], y[1], y[6] = 1, 4, 2, 3
+    np.testing.assert_array_equal(got[0], x)
+    np.testing.assert_array_equal(got[1], y)
+
+
+@mimw.kernel
+def sums(x):
+    p = ml.make_block_ptr(x, (16,), (1,), (0,), (4,), (0,))
+    ml.store(p + 4, 1)
+
+
+def test_it_is_no_number() -> None:
+    with pytest.raises(CompilationError, match=r"\+ of a block pointer and 4"):
+        sums[(1,)](np.zeros(16, np.int32))
