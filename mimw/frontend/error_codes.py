@@ -20,6 +20,7 @@ ERROR_CODES: dict[str, str] = {
     "captured-global": "A kernel reads a variable from outside that is not a constant.",
     "captured-tile": "A task uses a tile that is computed outside of it, in registers of other warps.",
     "carried-type": "A value changes its type around a loop and neither type holds both exactly.",
+    "combine-effect": "The combine function of a reduction or scan writes memory.",
     "combine-type": "The combine function of a reduction or scan gives other types than it takes.",
     "constexpr-needed": "A value that is known at run time only stands where a constant is needed.",
     "division-by-zero": "An integer is divided by the constant 0.",

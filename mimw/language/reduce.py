@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mimw.diagnostics import CompilationError
 from mimw.ir.builder import Builder, current_builder
 from mimw.ir.core import Block, Region, Value
 from mimw.ir.ops.control import YieldOp
@@ -35,6 +36,13 @@ def _region(b: Builder, elements: list[Element], combine: Combine, what: str) ->
                 f"{what}: the combine function gives {have or 'nothing'} for {', '.join(map(str, elements))}",
             )
         b.insert(YieldOp(out, loc=b.loc))
+    for op in block.ops:
+        for inner in op.walk():
+            if any(e.kind == "write" and e.space != "debug" for e in inner.spec.effects):
+                text = f"{what}: the combine function writes memory, and how often it runs is not said"
+                raise CompilationError(
+                    "combine-effect", text, inner.loc, hint="write what it gives, after the reduction"
+                )
     return region
 
 

@@ -129,3 +129,19 @@ def test_what_a_loop_cannot_carry(kind: str, says: str) -> None:
     with pytest.raises(CompilationError) as caught:
         changed[(1,)](np.zeros(4, np.int32), 3, KIND=kind)
     assert caught.value.code == "carried-type" and f"what is {says} before the loop" in str(caught.value)
+
+
+@mimw.kernel
+def writes(x, N: ml.constexpr):
+    def add(a, b):
+        if a > b:
+            ml.store(x, 1.0)
+        return a + b
+
+    ml.store(x, ml.reduce(ml.load(x + ml.arange(0, N)), 0, add))
+
+
+def test_a_combine_function_that_writes() -> None:
+    with pytest.raises(CompilationError) as caught:
+        writes[(1,)](np.zeros(16, np.float32), N=16)
+    assert caught.value.code == "combine-effect" and "ml.store(x, 1.0)" in str(caught.value)
