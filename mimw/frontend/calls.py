@@ -209,7 +209,7 @@ def bind(t: Tracer, fn: Callable[..., Any], args: list[Any], kwargs: dict[str, A
     if code.co_flags & 4:
         names[code.co_varnames[code.co_argcount + code.co_kwonlyargcount]] = tuple(args[len(positional) :])
     if code.co_flags & 8:
-        t.error("unsupported-syntax", f"{fn.__name__} has a ** parameter", node)
+        t.error("unsupported-syntax", f"{fn.__name__} has a ** parameter", node, "name its parameters")
     names.update(kwargs)
     defaults = fn.__defaults__ or ()
     for p, v in zip(positional[len(positional) - len(defaults) :], defaults, strict=True):

@@ -317,7 +317,7 @@ class Mark:
 
 
 _HINTS: dict[type[ast.AST], str] = {
-    ast.AsyncFunctionDef: "define it at module level under @mimw.kernel and call it",
+    ast.AsyncFunctionDef: "kernels are not coroutines: write a plain def",
     ast.ClassDef: "define the class at module level, as a dataclass or NamedTuple of values",
     ast.Try: "there are no exceptions on the device; use ml.device_assert",
     ast.Raise: "there are no exceptions on the device; use ml.static_assert or ml.device_assert",
@@ -340,7 +340,7 @@ _HINTS: dict[type[ast.AST], str] = {
 }
 
 _WORDS: dict[type[ast.AST], str] = {
-    ast.AsyncFunctionDef: "a nested function",
+    ast.AsyncFunctionDef: "async def",
     ast.ClassDef: "a class definition",
     ast.Try: "try",
     ast.With: "with",

@@ -18,7 +18,7 @@ def inline_asm_elementwise(asm: str, constraints: str, args: Any, dtype: Any, is
     ``$0``, ``$1``, ... are the registers of the results, then those of the arguments, as `constraints` say: "=r,=r,r,r", with h for registers
     of 16 bits, r 32, l 64, f f32, d f64. Elements of fewer bits lie together in one register: 16-bit ones take ``pack=2`` with r.
     The text has neither labels nor guarded instructions; temporaries are declared in braces. NVIDIA only; instructions that mimw does
-    not know are refused. A text that is not `is_pure` is neither merged with another nor left away.
+    not know are refused, in the tile simulator also those that go to memory. A text that is not `is_pure` is neither merged with another nor left away.
     """
     what = "inline_asm_elementwise"
     b = current_builder(what)
