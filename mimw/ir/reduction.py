@@ -162,7 +162,11 @@ def scan_plan(layout: Layout, axis: int, reverse: bool = False) -> ScanPlan:
     ValueError unless every coordinate bit of the axis is one hardware bit of its own: convert to a blocked layout
     first.
     """
+    if any(v[axis] for v in layout.cta):
+        raise ValueError(f"dimension {axis} of {layout} is spread over CTAs: it cannot be scanned inside one")
     places = _axis_places(layout, axis)
+    if places is None:
+        raise ValueError(f"a scan along dimension {axis} needs a plain layout, not {layout}")
     coordinates = layout.reg_coords()
     by_coordinate = {c: reg for reg, c in reversed(list(enumerate(coordinates)))}
     copies = layout.free_reg_bits()
@@ -200,10 +204,13 @@ def scan_plan(layout: Layout, axis: int, reverse: bool = False) -> ScanPlan:
     return ScanPlan(tuple(steps), reverse)
 
 
-def _axis_places(layout: Layout, axis: int) -> list[tuple[int, int]]:
-    """For every coordinate bit of the axis the (0 register / 1 lane / 2 warp, bit) that alone decides it."""
-    if any(v[axis] for v in layout.cta):
-        raise ValueError(f"dimension {axis} of {layout} is spread over CTAs: it cannot be scanned inside one")
+def can_scan(layout: Layout, axis: int) -> bool:
+    """Whether every coordinate bit of the axis is decided by one bit of the hardware index, which decides nothing else."""
+    return not any(v[axis] for v in layout.cta) and _axis_places(layout, axis) is not None
+
+
+def _axis_places(layout: Layout, axis: int) -> list[tuple[int, int]] | None:
+    """For every coordinate bit of the axis the (0 register / 1 lane / 2 warp, bit) that alone decides it; None where there is none."""
     places: dict[int, tuple[int, int]] = {}
     for kind, vectors in enumerate((layout.reg, layout.lane, layout.warp)):
         for index, vector in enumerate(vectors):
@@ -211,6 +218,6 @@ def _axis_places(layout: Layout, axis: int) -> list[tuple[int, int]]:
             if not x:
                 continue
             if x & (x - 1) or any(y for d, y in enumerate(vector) if d != axis) or x.bit_length() - 1 in places:
-                raise ValueError(f"a scan along dimension {axis} needs a plain layout, not {layout}")
+                return None
             places[x.bit_length() - 1] = (kind, index)
     return [places[bit] for bit in range(layout.dims[axis][0])]

@@ -7,7 +7,7 @@ from math import prod
 from mimw.diagnostics import InternalError
 from mimw.ir.core import OpBase, Value
 from mimw.ir.lane_runs import offsets_of, run_layout
-from mimw.ir.layout import Layout, SharedLayout
+from mimw.ir.layout import Layout, SharedLayout, owner_mask
 from mimw.ir.layout_factories import turned_block
 from mimw.ir.ops.async_copy import AsyncLoadOp
 from mimw.ir.ops.memory import LocalAllocOp
@@ -143,6 +143,20 @@ def _pointee_bytes(t: TensorType) -> int:
     if not isinstance(e, PointerType):
         raise InternalError(f"{t} holds no pointers")
     return e.pointee.itemsize
+
+
+class AtomicRule(AccessRule):
+    """Atomics: copies of an element lie in the same register of other threads, as they get their results by that."""
+
+    def from_operand(self, op: OpBase, index: int, layout: Layout) -> Layout | None:
+        _, lanes, warps, _ = owner_mask(layout)
+        for copies, vectors in ((lanes, layout.lane), (warps, layout.warp)):
+            if any(copies >> i & 1 and any(v) for i, v in enumerate(vectors)):
+                return None
+        return layout
+
+    def from_result(self, op: OpBase, index: int, layout: Layout) -> Layout | None:
+        return self.from_operand(op, index, layout)
 
 
 class SharedRule(Rule):

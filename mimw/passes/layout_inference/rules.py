@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mimw.ir.core import OpBase
 from mimw.ir.layout import Layout
-from mimw.passes.layout_inference.memory_rules import AccessRule, SharedRule
+from mimw.passes.layout_inference.memory_rules import AccessRule, AtomicRule, SharedRule
 from mimw.passes.layout_inference.mma_rules import AsyncDotRule, DotRule
 from mimw.passes.layout_inference.rule import Context, Rule, bits_of, tile_of
 from mimw.passes.layout_inference.shape_rules import (
@@ -54,8 +54,8 @@ RULES: dict[str, Rule] = {
     "memory.local_load": SharedRule(),
     "cluster.remote_store": SharedRule(),
     "cluster.async_remote_store": SharedRule(),
-    "atomic.rmw": AccessRule(),
-    "atomic.cas": AccessRule(),
+    "atomic.rmw": AtomicRule(),
+    "atomic.cas": AtomicRule(),
     "mma.dot": DotRule(),
     "mma.async_dot": AsyncDotRule(),
     "debug.device_print": _AnyRule(),

@@ -19,6 +19,7 @@ from mimw.ir.layout_shapes import (
     transpose,
     whole,
 )
+from mimw.ir.reduction import can_scan
 from mimw.ir.types import TensorType
 from mimw.passes.layout_inference import costs
 from mimw.passes.layout_inference.rule import Context, Rule
@@ -268,8 +269,11 @@ class ScanRule(ReduceRule):
     def result(self, op: OpBase, index: int, primary: Layout) -> Layout:
         return primary
 
+    def from_operand(self, op: OpBase, index: int, layout: Layout) -> Layout | None:
+        return layout if can_scan(layout, op.attrs["axis"]) else None
+
     def from_result(self, op: OpBase, index: int, layout: Layout) -> Layout | None:
-        return layout
+        return self.from_operand(op, index, layout)
 
     def cost(self, op: OpBase, primary: Layout, ctx: Context) -> float:
         return 2 * primary.num_regs + costs.reduction(primary, op.attrs["axis"], len(op.operands))

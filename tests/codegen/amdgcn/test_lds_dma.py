@@ -185,6 +185,35 @@ def by_columns(x_ptr, out_ptr, stride, BM: ml.constexpr, BN: ml.constexpr):
     ml.store(out_ptr + columns[:, None] * BM + rows[None, :], ml.local_load(ml.local_trans(buffer[0])))
 
 
+@mimw.kernel
+def columns_used_twice(x_ptr, t_ptr, out_ptr, sums_ptr, stride, BM: ml.constexpr, BN: ml.constexpr):
+    """What decides about a copy by columns is scanned and added, too."""
+    buffer = ml.local_alloc((BM, BN), ml.dtype_of(x_ptr), 1)
+    rows, columns = ml.arange(0, BM)[:, None], ml.arange(0, BN)[None, :]
+    found = ml.load(t_ptr + columns)
+    ml.async_load(x_ptr + rows * stride + columns, buffer[0], mask=(found + rows) % 3 == 0, other=1)
+    ml.async_load_commit_group()
+    ml.atomic_add(sums_ptr + columns, found)
+    ml.store(sums_ptr + BN + ml.arange(0, BN), ml.cumsum(ml.sum(found + rows, 0), 0))
+    ml.async_load_wait_group(0)
+    turned = ml.arange(0, BN)[:, None] * BM + ml.arange(0, BM)[None, :]
+    ml.store(out_ptr + turned, ml.local_load(ml.local_trans(buffer[0])))
+
+
+@pytest.mark.parametrize("num_warps", [1, 2])
+def test_a_copys_columns_may_be_scanned_and_added(num_warps: int) -> None:
+    m, n = 64, 48
+    x, t = numbers((m, n), "float32"), np.arange(n, dtype=np.int32) * 7 % 11
+    types = ["*f32:16", "*i32:16", "*f32:16", "*i32:16", "i32:16<1048576"]
+    for target in TARGETS:
+        kernel = columns_used_twice.compile(types, {"BM": m, "BN": n}, target=target, num_warps=num_warps)
+        out, sums = np.zeros((n, m), np.float32), np.zeros(2 * n, np.int32)
+        run_compiled(kernel, (1,), [x, t, out, sums, n])
+        q = t + np.arange(m)[:, None]
+        np.testing.assert_array_equal(out, np.where(q % 3 == 0, x, 1).T)
+        np.testing.assert_array_equal(sums, np.concatenate([t, np.cumsum(q.sum(0))]))
+
+
 # --- groups
 
 
