@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
-from mimw.codegen.amdgcn import builder_print
-from mimw.codegen.amdgcn.build import build_text
+from mimw.codegen.amdgcn.binary.build import build_text
+from mimw.codegen.amdgcn.builder import printing
 from mimw.codegen.amdgcn.emit import emit as emit_amdgcn
 from mimw.codegen.amdgcn.module import KernelFacts
 from mimw.codegen.amdgcn.printer import print_with_places
@@ -284,8 +284,8 @@ def kernel_params(module: Module, boxes: bool = True) -> tuple[list[Param], list
     if "hang" in function.options:
         params += [Param(name, POINTER, 0, hidden=True) for name in (hang.RECORDS, hang.STATE)]
     if "prints" in function.options:
-        params += [Param(name, POINTER, 0, hidden=True) for name in (builder_print.RECORDS, builder_print.STATE)]
-        params.append(Param(builder_print.TEXTS, "i32", 0, hidden=True))
+        params += [Param(name, POINTER, 0, hidden=True) for name in (printing.RECORDS, printing.STATE)]
+        params.append(Param(printing.TEXTS, "i32", 0, hidden=True))
     layout_params(params)
     return params, descriptors
 

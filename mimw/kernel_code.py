@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from mimw.codegen.amdgcn.llvm import library_stamp
+from mimw.codegen.amdgcn.binary.llvm import library_stamp
 from mimw.codegen.ptx.assemble import ptxas_version
 from mimw.compiler import Options, compile_kernel, simulated_kernel
 from mimw.diagnostics import CompilationError, LaunchError

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from mimw.codegen.amdgcn.llvm import find_llvm
+from mimw.codegen.amdgcn.binary.llvm import find_llvm
 from mimw.codegen.ptx.assemble import find_ptxas
 
 settings.register_profile(

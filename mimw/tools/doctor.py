@@ -8,7 +8,7 @@ import platform
 from rich.console import Console
 from rich.table import Table
 
-from mimw.codegen.amdgcn.llvm import HOW_TO_GET, find_llvm, llvm_version, why_no_llvm
+from mimw.codegen.amdgcn.binary.llvm import HOW_TO_GET, find_llvm, llvm_version, why_no_llvm
 from mimw.codegen.ptx.assemble import find_ptxas, find_tool, ptxas_version
 from mimw.runtime import driver_api, hip_api
 from mimw.runtime.cache import default_folder

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mimw.codegen.amdgcn.builder import HIDDEN_GRID, AmdgcnBuilder
-from mimw.codegen.amdgcn.builder_print import RECORDS, STATE, TEXTS
+from mimw.codegen.amdgcn.allocation.regalloc import Budget, budget
+from mimw.codegen.amdgcn.builder.builder import HIDDEN_GRID, AmdgcnBuilder
+from mimw.codegen.amdgcn.builder.printing import RECORDS, STATE, TEXTS
 from mimw.codegen.amdgcn.finish import finish
 from mimw.codegen.amdgcn.isa import check, resolve
 from mimw.codegen.amdgcn.lower import all_lowerings as amdgcn_lowerings
@@ -18,7 +19,6 @@ from mimw.codegen.amdgcn.lower.descriptor import argument_fields
 from mimw.codegen.amdgcn.lower.task import Words, begin_watch, run_kernel
 from mimw.codegen.amdgcn.module import AmdgcnModule, KernelFacts
 from mimw.codegen.amdgcn.printer import print_module
-from mimw.codegen.amdgcn.regalloc import Budget, budget
 from mimw.codegen.lane import bits_of
 from mimw.codegen.lowering import FactsLike, Lowering
 from mimw.codegen.machine import Function, Inst, dead_code

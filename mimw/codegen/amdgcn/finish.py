@@ -5,20 +5,20 @@ Owns the order and nothing else. The function that comes in is not changed.
 
 from __future__ import annotations
 
-from mimw.codegen.amdgcn.combine import combine
-from mimw.codegen.amdgcn.early_m0 import set_m0_early
-from mimw.codegen.amdgcn.early_masks import early_masks
-from mimw.codegen.amdgcn.exec_masks import gather, set_exec_masks
-from mimw.codegen.amdgcn.flatten import flatten
-from mimw.codegen.amdgcn.invariants import hoist
-from mimw.codegen.amdgcn.merge_waits import merge_waits
-from mimw.codegen.amdgcn.nops import insert_nops
-from mimw.codegen.amdgcn.pair_floats import pair_floats
-from mimw.codegen.amdgcn.prepare import prepare
-from mimw.codegen.amdgcn.regalloc import Budget, allocate, budget
+from mimw.codegen.amdgcn.allocation.flatten import flatten
+from mimw.codegen.amdgcn.allocation.regalloc import Budget, allocate, budget
+from mimw.codegen.amdgcn.flat.early_m0 import set_m0_early
+from mimw.codegen.amdgcn.flat.exec_masks import gather, set_exec_masks
+from mimw.codegen.amdgcn.flat.merge_waits import merge_waits
+from mimw.codegen.amdgcn.flat.nops import insert_nops
+from mimw.codegen.amdgcn.flat.waitcnt import insert_waits
 from mimw.codegen.amdgcn.registers import FIRST, SCALARS, units
-from mimw.codegen.amdgcn.schedule import schedule
-from mimw.codegen.amdgcn.waitcnt import insert_waits
+from mimw.codegen.amdgcn.ssa.combine import combine
+from mimw.codegen.amdgcn.ssa.early_masks import early_masks
+from mimw.codegen.amdgcn.ssa.invariants import hoist
+from mimw.codegen.amdgcn.ssa.pair_floats import pair_floats
+from mimw.codegen.amdgcn.ssa.prepare import prepare
+from mimw.codegen.amdgcn.ssa.schedule import schedule
 from mimw.codegen.machine import FlatFunction, Function, Inst, Not, Reg
 from mimw.target import Target
 

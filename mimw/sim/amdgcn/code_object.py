@@ -5,8 +5,8 @@ Assumes `codegen.amdgcn`'s reader of code objects and its LLVM disassembler. Kno
 
 from __future__ import annotations
 
-from mimw.codegen.amdgcn.code_object import Kernel, read
-from mimw.codegen.amdgcn.llvm import disassemble_bytes
+from mimw.codegen.amdgcn.binary.code_object import Kernel, read
+from mimw.codegen.amdgcn.binary.llvm import disassemble_bytes
 from mimw.sim.amdgcn.decode import Inst
 from mimw.sim.amdgcn.program import USER_REGISTERS, KernelArg, KernelInfo, Program
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mimw.codegen.amdgcn.expand import physical
+from mimw.codegen.amdgcn.flat.expand import physical
 from mimw.codegen.amdgcn.isa import resolve
 from mimw.codegen.machine import Comment, Imm, Inst, Label, LabelRef, Operand, Reg, Symbol
 

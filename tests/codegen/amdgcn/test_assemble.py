@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mimw.codegen.amdgcn import llvm
-from mimw.codegen.amdgcn.assemble import AssemblerError, assemble, disassemble, nearest_loc
+from mimw.codegen.amdgcn.binary import llvm
+from mimw.codegen.amdgcn.binary.assemble import AssemblerError, assemble, disassemble, nearest_loc
 from mimw.diagnostics import Loc
 
 KERNEL = """
@@ -147,7 +147,7 @@ def test_a_forked_process_has_its_own_helper() -> None:
 
 def test_without_llvm_the_error_says_what_to_install() -> None:
     program = (
-        "from mimw.codegen.amdgcn import llvm\n"
+        "from mimw.codegen.amdgcn.binary import llvm\n"
         "assert llvm.find_llvm() is None and llvm.llvm_version() is None\n"
         "assert 'is no file' in llvm.why_no_llvm()\n"
         "llvm.assemble_text('s_nop 0', 'gfx942')\n"
@@ -165,7 +165,7 @@ def test_without_llvm_the_error_says_what_to_install() -> None:
 def test_a_library_without_llvm_is_passed_over() -> None:
     """It is a shared library, but not an LLVM: the helper says what it lacks."""
     library = next(p for p in Path("/proc/self/maps").read_text().split() if "libc.so" in p)
-    program = "from mimw.codegen.amdgcn import llvm\nprint(llvm.find_llvm(), llvm.why_no_llvm())\n"
+    program = "from mimw.codegen.amdgcn.binary import llvm\nprint(llvm.find_llvm(), llvm.why_no_llvm())\n"
     environment = {**os.environ, "MIMW_LLVM": library}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.startswith("None ")
@@ -175,7 +175,7 @@ def test_a_library_without_llvm_is_passed_over() -> None:
 def test_the_helper_ends_with_its_parent() -> None:
     program = (
         "import os, signal\n"
-        "from mimw.codegen.amdgcn import llvm\n"
+        "from mimw.codegen.amdgcn.binary import llvm\n"
         "llvm.find_llvm()\n"
         "print(llvm._helper._process.pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mimw.codegen.amdgcn.buffer import FORMAT, HALF, resource
-from mimw.codegen.amdgcn.builder import AmdgcnBuilder
+from mimw.codegen.amdgcn.builder.buffer import FORMAT, HALF, resource
+from mimw.codegen.amdgcn.builder.builder import AmdgcnBuilder
 from mimw.codegen.amdgcn.isa import check
 from mimw.codegen.lane import CTA, Lane
 from mimw.codegen.machine import Imm, Inst, Reg

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mimw.codegen.amdgcn.assemble import AssemblerError, assemble, disassemble
-from mimw.codegen.amdgcn.build import build
-from mimw.codegen.amdgcn.code_object import read
-from mimw.codegen.amdgcn.elf import Elf
+from mimw.codegen.amdgcn.binary.assemble import AssemblerError, assemble, disassemble
+from mimw.codegen.amdgcn.binary.build import build
+from mimw.codegen.amdgcn.binary.code_object import read
+from mimw.codegen.amdgcn.binary.elf import Elf
 from mimw.codegen.amdgcn.module import AmdgcnModule, KernelFacts
 from mimw.codegen.machine import FlatFunction, Imm, Inst, Reg
 from mimw.diagnostics import Loc

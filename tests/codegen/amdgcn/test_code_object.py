@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mimw.codegen.amdgcn import message_pack
-from mimw.codegen.amdgcn.assemble import assemble, disassemble
-from mimw.codegen.amdgcn.code_object import KernelArg, KernelCode, read, write
-from mimw.codegen.amdgcn.elf import Elf
-from mimw.codegen.amdgcn.kernel_descriptor import KernelDescriptor
+from mimw.codegen.amdgcn.binary import message_pack
+from mimw.codegen.amdgcn.binary.assemble import assemble, disassemble
+from mimw.codegen.amdgcn.binary.code_object import KernelArg, KernelCode, read, write
+from mimw.codegen.amdgcn.binary.elf import Elf
+from mimw.codegen.amdgcn.binary.kernel_descriptor import KernelDescriptor
 
 TARGETS = ("gfx942", "gfx950")
 ARGS = [KernelArg("x_ptr", 0, 8, "global_buffer"), KernelArg("n", 8, 4, "by_value")]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mimw.codegen.amdgcn.assemble import assemble, disassemble
-from mimw.codegen.amdgcn.code_object import read
+from mimw.codegen.amdgcn.binary.assemble import assemble, disassemble
+from mimw.codegen.amdgcn.binary.code_object import read
 
 pytestmark = pytest.mark.peers
 

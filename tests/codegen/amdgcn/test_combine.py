@@ -7,8 +7,8 @@ import pytest
 
 import mimw
 import mimw.language as ml
-from mimw.codegen.amdgcn.combine import combine
 from mimw.codegen.amdgcn.printer import print_inst
+from mimw.codegen.amdgcn.ssa.combine import combine
 from mimw.codegen.machine import Block, Function, Imm, Inst, Operand, Reg, Symbol, Terminator
 from tests.amdgcn_kit import same_on_amd
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mimw.codegen.amdgcn.early_m0 import set_m0_early
+from mimw.codegen.amdgcn.flat.early_m0 import set_m0_early
 from tests.codegen.amdgcn.flat_kit import body, text
 
 LOAD = "global_load_lds_dword v[2:3], off"

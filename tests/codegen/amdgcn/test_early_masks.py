@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mimw
 import mimw.language as ml
-from mimw.codegen.amdgcn.early_masks import early_masks
+from mimw.codegen.amdgcn.ssa.early_masks import early_masks
 from mimw.codegen.machine import Block, Function, Inst, Reg, Terminator
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mimw.codegen.amdgcn.exec_masks import gather, set_exec_masks
+from mimw.codegen.amdgcn.flat.exec_masks import gather, set_exec_masks
 from mimw.codegen.machine import Block, Function, Imm, Inst, Reg, Symbol
 from tests.codegen.amdgcn.flat_kit import body, text
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from mimw.codegen.amdgcn import emit
+from mimw.codegen.amdgcn.allocation.regalloc import Budget
 from mimw.codegen.amdgcn.finish import Finished, finish
-from mimw.codegen.amdgcn.regalloc import Budget
 from tests.mir import Case, cases, run_case
 
 LIMITS = {"memory": Budget(12, 14, 0), "accumulators": Budget(12, 12, 24)}

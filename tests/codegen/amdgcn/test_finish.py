@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mimw.codegen.amdgcn.assemble import assemble
+from mimw.codegen.amdgcn.allocation.regalloc import Budget, budget
+from mimw.codegen.amdgcn.binary.assemble import assemble
 from mimw.codegen.amdgcn.finish import finish
 from mimw.codegen.amdgcn.isa import check
 from mimw.codegen.amdgcn.printer import print_inst
-from mimw.codegen.amdgcn.regalloc import Budget, budget
 from mimw.codegen.machine import Inst, Label
 from mimw.target import get_target
 from tests.codegen.amdgcn.flat_kit import text

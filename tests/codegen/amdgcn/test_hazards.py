@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mimw.codegen.amdgcn.nops import insert_nops
+from mimw.codegen.amdgcn.flat.nops import insert_nops
 from mimw.codegen.machine import Imm, Inst
 from tests.codegen.amdgcn.flat_kit import body, text
 

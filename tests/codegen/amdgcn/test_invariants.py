@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mimw.codegen.amdgcn.invariants import hoist
-from mimw.codegen.amdgcn.prepare import prepare
+from mimw.codegen.amdgcn.ssa.invariants import hoist
+from mimw.codegen.amdgcn.ssa.prepare import prepare
 from mimw.codegen.machine import Function, Imm, Inst, Terminator
 from tests.codegen.amdgcn.test_regalloc import Program
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from mimw.codegen.amdgcn.assemble import AssemblerError, assemble
+from mimw.codegen.amdgcn.binary.assemble import AssemblerError, assemble
 from mimw.codegen.amdgcn.isa import Row, UnknownInstruction, check, resolve, rows
 from mimw.codegen.machine import Imm, Inst, Operand, Reg, Symbol
 from mimw.diagnostics import InternalError

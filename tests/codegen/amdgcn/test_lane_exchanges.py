@@ -11,7 +11,7 @@ import pytest
 
 import mimw
 import mimw.language as ml
-from mimw.codegen.amdgcn import lane_moves
+from mimw.codegen.amdgcn.builder import lane_moves
 from tests.amdgcn_kit import same_on_amd
 
 TARGETS = ["gfx942", "gfx950"]

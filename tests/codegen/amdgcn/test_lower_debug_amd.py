@@ -9,7 +9,7 @@ import pytest
 
 import mimw
 import mimw.language as ml
-from mimw.codegen.amdgcn import builder_print
+from mimw.codegen.amdgcn.builder import printing
 from mimw.diagnostics import CompilationError
 from mimw.runtime import device_print
 from tests.amdgcn_kit import Told, run_compiled
@@ -27,7 +27,7 @@ def run_case(
 
 
 def test_both_sides_mean_the_same_layout() -> None:
-    assert builder_print.WORDS == device_print.WORDS
+    assert printing.WORDS == device_print.WORDS
 
 
 @pytest.mark.parametrize("name", list(cases()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mimw.codegen.amdgcn.merge_waits import merge_waits
+from mimw.codegen.amdgcn.flat.merge_waits import merge_waits
 from tests.codegen.amdgcn.flat_kit import body, text
 
 MFMA = "v_mfma_f32_32x32x8_f16 v[16:31], v[0:1], v[2:3], v[16:31]"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import mimw
 import mimw.language as ml
 from mimw.codegen.amdgcn import finish
-from mimw.codegen.amdgcn.pair_floats import pair_floats
 from mimw.codegen.amdgcn.printer import print_inst
+from mimw.codegen.amdgcn.ssa.pair_floats import pair_floats
 from mimw.codegen.machine import Block, Function, Imm, Inst, Reg, Symbol, Terminator
 from tests.amdgcn_kit import run_compiled
 from tests.test_examples import load

@@ -12,7 +12,7 @@ import pytest
 import mimw
 import mimw.compiler
 import mimw.language as ml
-from mimw.codegen.amdgcn.assemble import AssemblerError
+from mimw.codegen.amdgcn.binary.assemble import AssemblerError
 from mimw.runtime import driver_api, hip_api
 from mimw.tools.main import main
 from tests.runtime.fake_cuda import Tensor

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from mimw.codegen.amdgcn.allocation.parallel import schedule
+from mimw.codegen.amdgcn.allocation.regalloc import Budget, budget
 from mimw.codegen.amdgcn.finish import Finished, finish
 from mimw.codegen.amdgcn.isa import check
-from mimw.codegen.amdgcn.parallel import schedule
-from mimw.codegen.amdgcn.regalloc import Budget, budget
 from mimw.codegen.amdgcn.registers import units
 from mimw.codegen.machine import Block, Edge, Function, Imm, Inst, Operand, Reg, Symbol, Terminator
 from mimw.diagnostics import InternalError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mimw.codegen.amdgcn.prepare import prepare
-from mimw.codegen.amdgcn.schedule import SLACK, schedule
+from mimw.codegen.amdgcn.ssa.prepare import prepare
+from mimw.codegen.amdgcn.ssa.schedule import SLACK, schedule
 from mimw.codegen.machine import Function, Imm, Inst, Reg, Symbol, Terminator, read, written
 from tests.codegen.amdgcn.test_regalloc import Program
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mimw.codegen.amdgcn.waitcnt import insert_waits
+from mimw.codegen.amdgcn.flat.waitcnt import insert_waits
 from tests.codegen.amdgcn.flat_kit import body, text
 
 

@@ -49,12 +49,12 @@ def test_registers_beyond_those_granted(text: str, message: str) -> None:
 
 def test_machine_code_does_as_its_text() -> None:
     """The same program assembled, packed into a code object, disassembled and run."""
-    llvm = pytest.importorskip("mimw.codegen.amdgcn.llvm")
+    llvm = pytest.importorskip("mimw.codegen.amdgcn.binary.llvm")
     if llvm.find_llvm() is None:
         pytest.skip(llvm.why_no_llvm())
-    from mimw.codegen.amdgcn.code_object import KernelArg, KernelCode, write
-    from mimw.codegen.amdgcn.elf import Elf
-    from mimw.codegen.amdgcn.kernel_descriptor import KernelDescriptor
+    from mimw.codegen.amdgcn.binary.code_object import KernelArg, KernelCode, write
+    from mimw.codegen.amdgcn.binary.elf import Elf
+    from mimw.codegen.amdgcn.binary.kernel_descriptor import KernelDescriptor
 
     a, b, c, want = operands(48)
     text = matmul_text("gfx942", True).split(".amdhsa_kernel")[0]

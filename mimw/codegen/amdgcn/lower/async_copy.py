@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.amdgcn.lds_dma import Runs, end_group, runs_of, wait_groups
+from mimw.codegen.amdgcn.lower.lds_dma import Runs, end_group, runs_of, wait_groups
 from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
 from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering, layout_of, lowers

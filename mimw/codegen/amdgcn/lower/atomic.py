@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mimw.codegen.amdgcn.builder_memory import global_address
+from mimw.codegen.amdgcn.builder.memory import global_address
 from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
 from mimw.codegen.lane import LANE, Lane, bits_of
 from mimw.codegen.lowering import Lowering, lowers

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.amdgcn.builder import AmdgcnBuilder
-from mimw.codegen.amdgcn.builder_memory import shared_address
+from mimw.codegen.amdgcn.builder.builder import AmdgcnBuilder
+from mimw.codegen.amdgcn.builder.memory import shared_address
 from mimw.codegen.amdgcn.lower import watch
 from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
 from mimw.codegen.lane import LANE, WARP, Lane, as_u32

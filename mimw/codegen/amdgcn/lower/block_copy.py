@@ -15,11 +15,11 @@ from __future__ import annotations
 from math import gcd
 from typing import Any
 
-from mimw.codegen.amdgcn.lds_dma import Runs, end_copy, runs_of, wait_copy
 from mimw.codegen.amdgcn.lower.atomic import Atomic
 from mimw.codegen.amdgcn.lower.barrier import land
 from mimw.codegen.amdgcn.lower.branch import Only, either, unsigned
 from mimw.codegen.amdgcn.lower.descriptor import Fields, fields_of
+from mimw.codegen.amdgcn.lower.lds_dma import Runs, end_copy, runs_of, wait_copy
 from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
 from mimw.codegen.lane import Lane, Tile, bits_of
 from mimw.codegen.lowering import Lowering, lowers, refuse

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.amdgcn.lds_dma import end_copy, runs_of, wait_copy
 from mimw.codegen.amdgcn.lower.barrier import land
 from mimw.codegen.amdgcn.lower.branch import either, unsigned
+from mimw.codegen.amdgcn.lower.lds_dma import end_copy, runs_of, wait_copy
 from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
 from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering, lowers

@@ -1,4 +1,4 @@
-"""Run-time assertions and the clock on AMD. Printing itself is the shared lowering's: `builder_print` writes what it shows.
+"""Run-time assertions and the clock on AMD. Printing itself is the shared lowering's: `builder.printing` writes what it shows.
 
 A wave that fails an assertion leaves a record, counts itself, and sets the CTA's *mark*, a word of shared memory. Then the waves of the task
 meet, look at the mark, and end if it is set, so that none comes to what the assertion protects. Waves of other tasks end where they wait next

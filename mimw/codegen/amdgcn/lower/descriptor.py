@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.amdgcn.builder import AmdgcnBuilder
+from mimw.codegen.amdgcn.builder.builder import AmdgcnBuilder
 from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
 from mimw.codegen.lane import CTA, Lane, as_u32, bits_of
 from mimw.codegen.lowering import Lowering, lowers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.amdgcn.builder_memory import shared_address
+from mimw.codegen.amdgcn.builder.memory import shared_address
 from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
 from mimw.codegen.lowering import Lowering, lowers
 from mimw.codegen.shared.local_count import counted_places

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.amdgcn.builder_memory import shared_address
+from mimw.codegen.amdgcn.builder.memory import shared_address
 from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
 from mimw.codegen.lane import Lane
 from mimw.codegen.lowering import Lowering, layout_of, lowers

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.amdgcn.builder import AmdgcnBuilder
+from mimw.codegen.amdgcn.builder.builder import AmdgcnBuilder
 from mimw.codegen.lane import Lane, Tile
 from mimw.codegen.lowering import Lowering, layout_of, lowers
 from mimw.codegen.machine import Imm, Operand, Reg, Symbol

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimw.codegen.amdgcn.builder import AmdgcnBuilder
+from mimw.codegen.amdgcn.builder.builder import AmdgcnBuilder
 from mimw.codegen.amdgcn.lower import watch
 from mimw.codegen.amdgcn.lower.barrier import check_named, meet
 from mimw.codegen.amdgcn.lower.descriptor import ROOM_BYTES, made_fields

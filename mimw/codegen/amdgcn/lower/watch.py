@@ -12,9 +12,9 @@ nanoseconds.
 
 from __future__ import annotations
 
-from mimw.codegen.amdgcn.builder import AmdgcnBuilder
-from mimw.codegen.amdgcn.builder_memory import global_address, shared_address
-from mimw.codegen.amdgcn.builder_print import hidden_pointer, publish
+from mimw.codegen.amdgcn.builder.builder import AmdgcnBuilder
+from mimw.codegen.amdgcn.builder.memory import global_address, shared_address
+from mimw.codegen.amdgcn.builder.printing import hidden_pointer, publish
 from mimw.codegen.amdgcn.lower.mma import amdgcn_builder
 from mimw.codegen.lane import CTA, LANE, WARP, Lane, Tile
 from mimw.codegen.lowering import Lowering
