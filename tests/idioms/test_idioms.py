@@ -1,0 +1,58 @@
+"""Other people's kernels run as they are, `tl` and `tlx` being `mimw.language`: tile simulator, PTX simulator, text for AMD."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mimw.compiler import compile_kernel
+from mimw.runtime.tensor_descriptor import TensorDescriptor
+from mimw.sim.ptx.run import run_ptx
+from mimw.target import get_target
+from tests.idioms.cases import CASES, Case, check, fill
+from tests.language.engines_kit import copies, encoded
+from tests.ported.descriptors import grouped_matmul_kernel as grouped
+
+fill()
+
+
+def in_ptx(case: Case, compiled: Any, special: Any) -> list[Any]:
+    """The arguments after a run of the text."""
+    args = copies(case.args)
+    records = iter(compiled.metadata.extra["descriptors"])
+    given = [v for key, v in zip(special, args, strict=False) if key[0] != "c"]
+    passed = [encoded(a, next(records)) if isinstance(a, TensorDescriptor) else a for a in given]
+    grid = (*case.grid, 1, 1)[:3]
+    run_ptx(compiled.asm["ptx"], None, grid, passed, shared_bytes=compiled.metadata.shared_bytes)
+    return args
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_kernel(case: Case) -> None:
+    args = copies(case.args)
+    case.kernel[case.grid](*args, **case.constants)
+    check(case, args, "tile simulator")
+    kernel = case.kernel
+    values, given = kernel.bind(tuple(case.args), dict(case.constants))
+    special = kernel.specialise(values)
+    signature, options = kernel.signature(special, values), kernel._options(given)
+    for target in case.targets:
+        compiled = compile_kernel(kernel.fn, signature, get_target(target), options, assembled=False)
+        if "ptx" in compiled.asm:
+            check(case, in_ptx(case, compiled, special), target)
+        else:
+            assert "s_endpgm" in compiled.asm["amdgcn"]
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "gfx942"])
+def test_a_table_of_pointers_compiles(target: str) -> None:
+    """Addresses that lie in memory cannot be followed on arrays of the host."""
+    signature = {f"group_{x}_ptrs": "*i64:16" for x in "abc"} | {
+        "group_gemm_sizes": "*i32:16",
+        "g_lds": "*i32:16",
+        "group_size": "i32",
+    }
+    sizes = {"NUM_SM": 8, "BM": 128, "BN": 128, "BK": 32}
+    compiled = grouped.compile(signature, sizes, target=target)
+    assert compiled.metadata.spill_bytes == 0
