@@ -1,4 +1,4 @@
-"""Other people's kernels run as they are, `tl` and `tlx` being `mimw.language`: tile simulator, PTX simulator, text for AMD."""
+"""Kernels in the idioms that people use, in the tile simulator and the PTX simulator; for AMD their text is made."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from mimw.compiler import compile_kernel
 from mimw.runtime.tensor_descriptor import TensorDescriptor
 from mimw.sim.ptx.run import run_ptx
 from mimw.target import get_target
+from tests.idioms import descriptors
 from tests.idioms.cases import CASES, Case, check, fill
 from tests.language.engines_kit import copies, encoded
-from tests.ported.descriptors import grouped_matmul_kernel as grouped
 
 fill()
 
@@ -48,11 +48,7 @@ def test_kernel(case: Case) -> None:
 @pytest.mark.parametrize("target", ["sm_90a", "gfx942"])
 def test_a_table_of_pointers_compiles(target: str) -> None:
     """Addresses that lie in memory cannot be followed on arrays of the host."""
-    signature = {f"group_{x}_ptrs": "*i64:16" for x in "abc"} | {
-        "group_gemm_sizes": "*i32:16",
-        "g_lds": "*i32:16",
-        "group_size": "i32",
-    }
-    sizes = {"NUM_SM": 8, "BM": 128, "BN": 128, "BK": 32}
-    compiled = grouped.compile(signature, sizes, target=target)
+    signature = {"addresses": "*i64:16", "extents": "*i32:16", "count": "i32"}
+    tile = {"BM": 128, "BN": 128, "BK": 32}
+    compiled = descriptors.many_products.compile(signature, tile, target=target)
     assert compiled.metadata.spill_bytes == 0
