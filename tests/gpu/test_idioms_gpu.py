@@ -10,6 +10,7 @@ import pytest
 import mimw
 import mimw.language as ml
 from mimw.runtime.tensor_descriptor import TensorDescriptor
+from tests.idioms import descriptors
 from tests.idioms.cases import CASES, Case, check, fill
 
 fill()
@@ -72,3 +73,19 @@ def test_pipelined_blocks(warps: int, stages: int, bn: int) -> None:
         c.zero_()
         product[(size // bm, size // bn)](*args, size, BM=bm, BN=bn, BK=bk, num_warps=warps, num_stages=stages)
         torch.testing.assert_close(c.float(), a.float() @ b.float().T, rtol=0, atol=0.51)
+
+
+def test_products_from_a_table_of_addresses() -> None:
+    import torch
+
+    torch.manual_seed(0)
+    sizes = [(128, 256, 64), (256, 128, 160), (128, 128, 32)]
+    problems = []
+    for m, n, k in sizes:
+        a, b = (torch.randint(-3, 4, shape, device="cuda").half() for shape in ((m, k), (k, n)))
+        problems.append((a, b, torch.zeros(m, n, device="cuda", dtype=torch.float16)))
+    addresses = torch.tensor([[x.data_ptr() for x in p] for p in problems], device="cuda")
+    extents = torch.tensor([[m, n, k, k, n, n] for m, n, k in sizes], dtype=torch.int32, device="cuda")
+    descriptors.many_products[(3,)](addresses, extents, len(sizes), BM=128, BN=128, BK=32)
+    for a, b, c in problems:
+        torch.testing.assert_close(c.float(), a.float() @ b.float(), rtol=0, atol=0.51)

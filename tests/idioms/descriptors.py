@@ -65,9 +65,8 @@ def put(out, x, m, n, IN_HALVES: ml.constexpr):
 def strip_product(a, b, c, m, n, k, a_step, b_step, c_step, BM: ml.constexpr, BN: ml.constexpr, BK: ml.constexpr):
     """The tile of c at (m, n), through pointers that move along k."""
     rows, columns, inner = m + ml.arange(0, BM), n + ml.arange(0, BN), ml.arange(0, BK)
-    left = a + rows[:, None] * a_step + inner[None, :]
-    right = b + inner[:, None] * b_step + columns[None, :]
     acc = ml.zeros((BM, BN), ml.float32)
+    left, right = a + (rows * a_step)[:, None] + inner[None, :], b + (inner * b_step)[:, None] + columns[None, :]
     for _ in range(ml.cdiv(k, BK)):
         left, right = ml.multiple_of(left, [16, 16]), ml.multiple_of(right, [16, 16])
         acc += ml.dot(ml.load(left), ml.load(right))
@@ -342,23 +341,20 @@ def attend_in_tasks(
     q, k, v, out, norms, scale, length,
     WIDTH: ml.constexpr, ROWS: ml.constexpr, COLUMNS: ml.constexpr, SLOTS: ml.constexpr, TASKS: ml.constexpr,
 ):  # fmt: skip
-    """As `attend` for all keys: one task copies, TASKS share the queries."""
+    """As `attend` for all keys: one task copies, TASKS share the queries. Keys and values take turns in one ring: blocks 2 i and 2 i + 1."""
+    ring = ml.local_alloc((COLUMNS, WIDTH), ml.dtype_of(k), 2 * SLOTS)
+    full, empty = ml.alloc_barriers(2 * SLOTS), ml.alloc_barriers(2 * SLOTS, arrive_count=TASKS)
     height: ml.constexpr = ROWS // TASKS
-    q_part = ml.local_alloc((height, WIDTH), ml.dtype_of(q), TASKS)
-    k_ring = ml.local_alloc((COLUMNS, WIDTH), ml.dtype_of(k), SLOTS)
-    v_ring = ml.local_alloc((COLUMNS, WIDTH), ml.dtype_of(v), SLOTS)
-    q_full, k_full, v_full = ml.alloc_barriers(TASKS), ml.alloc_barriers(SLOTS), ml.alloc_barriers(SLOTS)
-    k_empty = ml.alloc_barriers(SLOTS, arrive_count=TASKS)
-    v_empty = ml.alloc_barriers(SLOTS, arrive_count=TASKS)
+    asked, asked_full = ml.local_alloc((height, WIDTH), ml.dtype_of(q), TASKS), ml.alloc_barriers(TASKS)
     with ml.async_tasks():
         with ml.async_task("default"):
             base, first, begin, end, slot, parity = start(length, ROWS)
             for r in ml.range(0, TASKS, loop_unroll_factor=TASKS):
-                ml.barrier_expect_bytes(q_full[r], height * WIDTH * 2)
-                ml.async_descriptor_load(q, q_part[r], [base + first + r * height, 0], q_full[r])
+                ml.barrier_expect_bytes(asked_full[r], height * WIDTH * 2)
+                ml.async_descriptor_load(q, asked[r], [base + first + r * height, 0], asked_full[r])
             for at in ml.range(begin, end, COLUMNS):
-                fetch(k, base + at, 0, k_ring, slot, k_empty, parity ^ 1, k_full)
-                fetch(v, base + at, 0, v_ring, slot, v_empty, parity ^ 1, v_full)
+                fetch(k, base + at, 0, ring, 2 * slot, empty, parity ^ 1, full)
+                fetch(v, base + at, 0, ring, 2 * slot + 1, empty, parity ^ 1, full)
                 slot = (slot + 1) % SLOTS
                 parity ^= slot == 0
         with ml.async_task(num_warps=8 // TASKS, registers=232, replicate=TASKS):
@@ -366,15 +362,15 @@ def attend_in_tasks(
             base, first, begin, end, slot, parity = start(length, ROWS)
             acc = ml.zeros([height, WIDTH], ml.float32)
             top, total = ml.full([height], float("-inf"), ml.float32), ml.zeros([height], ml.float32)
-            ml.barrier_wait(q_full[r], 0)
+            ml.barrier_wait(asked_full[r], 0)
             for _ in ml.range(begin, end, COLUMNS):
-                ml.barrier_wait(k_full[slot], parity)
-                scores = ml.async_dot_wait(0, ml.async_dot(q_part[r], ml.local_trans(k_ring[slot])))
-                ml.barrier_arrive(k_empty[slot])
+                ml.barrier_wait(full[2 * slot], parity)
+                scores = ml.async_dot_wait(0, ml.async_dot(asked[r], ml.local_trans(ring[2 * slot])))
+                ml.barrier_arrive(empty[2 * slot])
                 weights, top, total, acc = reweigh(scores * (scale * 1.4426950408889634), top, total, acc)
-                ml.barrier_wait(v_full[slot], parity)
-                acc = ml.async_dot_wait(0, ml.async_dot(weights.to(ml.dtype_of(v)), v_ring[slot], acc))
-                ml.barrier_arrive(v_empty[slot])
+                ml.barrier_wait(full[2 * slot + 1], parity)
+                acc = ml.async_dot_wait(0, ml.async_dot(weights.to(ml.dtype_of(v)), ring[2 * slot + 1], acc))
+                ml.barrier_arrive(empty[2 * slot + 1])
                 slot = (slot + 1) % SLOTS
                 parity ^= slot == 0
             first += r * height
