@@ -12,7 +12,7 @@ from typing import Any
 
 from mimw.diagnostics import Loc
 from mimw.frontend import regions, scope
-from mimw.frontend.expressions import BoundKernel, iterable
+from mimw.frontend.expressions import BoundKernel, is_constant, iterable
 from mimw.frontend.local_functions import LocalFunction
 from mimw.frontend.python_calls import BUILTINS, call_python, construct
 from mimw.frontend.scope import Frame
@@ -87,7 +87,16 @@ def call_language(t: Tracer, fn: Any, args: list[Any], kwargs: dict[str, Any], n
     wrong = _signature_fault(fn, args, kwargs)
     if wrong:
         t.error("bad-call", f"{name}: {wrong}", node)
+    if fn is constexpr:
+        return _constant(t, [*args, *kwargs.values()][0], node)
     return fn(*args, **kwargs)
+
+
+def _constant(t: Tracer, value: Any, node: ast.AST) -> Any:
+    """`ml.constexpr(value)` in a kernel: names hold the constants themselves."""
+    if not is_constant(value):
+        t.error("constexpr-needed", f"ml.constexpr() of {explain(value)}", node)
+    return constexpr(value).value
 
 
 def _signature_fault(fn: Any, args: list[Any], kwargs: dict[str, Any]) -> str:

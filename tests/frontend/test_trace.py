@@ -13,7 +13,7 @@ import mimw.language as ml
 from mimw.diagnostics import CompilationError
 from mimw.frontend.dependencies import dependencies
 from mimw.ir.core import OpBase
-from mimw.ir.types import I32
+from mimw.ir.types import F32, I32
 from tests.frontend.kernels import INT, P16, P32, Arg, build, count, kernel, ops, text
 
 SIZE = ml.constexpr(64)
@@ -114,6 +114,19 @@ def test_captured_constants_modules_and_python_functions():
     values = [op.attrs["value"] for op in ops(m, "arith.constant")]
     assert values[0] == 64 * 3 + 2
     assert values[1] == pytest.approx(4 + 12 + math.pi)
+
+
+def test_constants_made_in_a_kernel():
+    def k(x):
+        many = ml.constexpr((SIZE, 3))
+        few: ml.constexpr = ml.constexpr(value=many[1] + 1)
+        if few < many[0] and few.value == 4:
+            for i in ml.static_range(ml.constexpr(2)):
+                ml.store(x + min(i, few), 2.0 * -few + len(many))
+
+    m = build(k, x=P32)
+    assert count(m)["memory.store"] == 2
+    assert [op.attrs["value"] for op in ops(m, "arith.constant") if op.results[0].type is F32] == [-6.0, -6.0]
 
 
 def test_unrolled_loops():

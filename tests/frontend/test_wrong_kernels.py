@@ -341,6 +341,12 @@ def assert_fails(x, n):
 
 
 @wrong(x=P32, n=INT)
+def constexpr_of_runtime(x, n):
+    size = ml.constexpr((n, 4))  # ! constexpr-needed @ ml.constexpr | ml.constexpr() of a tuple
+    ml.store(x + size[1], 1.0)
+
+
+@wrong(x=P32, n=INT)
 def runtime_fstring(x, n):
     ml.device_print(f"n is {n}")  # ! constexpr-needed @ n} | an f-string shows constants only
 

@@ -29,7 +29,7 @@ def wide(x: np.ndarray) -> np.ndarray:
 def polynomial(x, COEFFICIENTS: ml.constexpr):
     """The sum of COEFFICIENTS[i] * x**i; a coefficient of zero costs no sum."""
     DEGREE = ml.constexpr(len(COEFFICIENTS) - 1)
-    ml.static_assert(DEGREE.value < 8, "a short polynomial")
+    ml.static_assert(DEGREE < 8, "a short polynomial")
     power = ml.full(x.shape, 1, ml.float32)
     total = ml.zeros_like(power)
     for i in ml.static_range(0, len(COEFFICIENTS)):
