@@ -337,6 +337,7 @@ case(
     [a, b, np.zeros((4, 16, 16), np.float32)],
     {2: a.astype(np.float64) @ b.astype(np.float64)},
     {"COUNT": 4, "M": 16, "N": 16, "K": 32},
+    1e-3,
 )
 
 
