@@ -10,10 +10,8 @@ import pytest
 import mimw
 import mimw.language as ml
 from mimw.runtime.tensor_descriptor import TensorDescriptor
-from tests.idioms import descriptors
-from tests.idioms.cases import CASES, Case, check, fill
-
-fill()
+from tests.idioms import attention, descriptors, model_layers, selection, sequences, tile_kernels  # noqa: F401  (they fill the list)
+from tests.idioms.cases import CASES, Case, check
 
 pytestmark = pytest.mark.gpu
 

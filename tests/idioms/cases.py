@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,11 +48,3 @@ def check(case: Case, args: list[Any], engine: str) -> None:
         with np.errstate(invalid="ignore"):
             near = np.abs(got - want) <= case.tolerance * np.maximum(1, np.abs(want))
         assert (near | (got == want)).all(), f"{case.name}, {engine}: argument {i}"
-
-
-def fill() -> None:
-    """Import the files with kernels, which list theirs."""
-    for package in ("tests.idioms", "tests.ported"):
-        for found in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
-            if "test_" not in found.name:
-                importlib.import_module(found.name)
