@@ -148,13 +148,13 @@ def normalise(x, y, gain, bias, means, scales, step, width, epsilon, SPAN: ml.co
     else:
         square += mean * mean
     scale = 1 / ml.sqrt(square + epsilon)
-    ml.store(scales + row, scale)
-    ml.store(means + row, mean)
     for start in range(0, width, SPAN):
         at = start + ml.arange(0, SPAN)
         inside = at < width
         unit = (ml.load(x + at, mask=inside).to(ml.float32) - shift) * scale
         ml.store(y + at, unit * ml.load(gain + at, mask=inside) + ml.load(bias + at, mask=inside), mask=inside)
+    ml.store(scales + row, scale)
+    ml.store(means + row, mean)
 
 
 @mimw.kernel
