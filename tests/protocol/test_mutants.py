@@ -75,6 +75,12 @@ EQUIVALENT: dict[str, list[str]] = {
     "split": ["barrier.arrive: dropped"],
 }
 """Mutants that no run can tell from the kernel, and why."""
+UNNOTICED_SYNCS = {
+    # Before the arrival on a slot that nobody fills again; behind the last use of the word through which the atomic's result goes to all
+    # threads; before that atomic: it orders what other warps left in global memory, which the PTX simulator does not follow between CTAs.
+    "split": 3,
+}
+"""How many syncs may be dropped from a text unnoticed where that is more than 15 % of all its mutants."""
 
 
 @functools.cache
@@ -181,7 +187,7 @@ def test_what_the_compiler_inserts_is_missed_in_the_text(name: str) -> None:
     kernel, texts = text_mutants(launch)
     unnoticed = [line for line, text in texts if not noticed_in(launch, kernel, text, 4)]
     assert all(": bar.sync " in line for line in unnoticed), unnoticed
-    assert len(unnoticed) <= 0.15 * len(texts), unnoticed
+    assert len(unnoticed) <= max(UNNOTICED_SYNCS.get(name, 0), 0.15 * len(texts)), unnoticed
 
 
 @pytest.mark.deep
