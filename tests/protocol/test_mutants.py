@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -75,12 +76,13 @@ EQUIVALENT: dict[str, list[str]] = {
     "split": ["barrier.arrive: dropped"],
 }
 """Mutants that no run can tell from the kernel, and why."""
-UNNOTICED_SYNCS = {
-    # Before the arrival on a slot that nobody fills again; behind the last use of the word through which the atomic's result goes to all
-    # threads; before that atomic: it orders what other warps left in global memory, which the PTX simulator does not follow between CTAs.
-    "split": 3,
+SYNCS_WITHOUT_EFFECT = {
+    # The line after it: the arrival on a slot that nobody fills again; the choice behind the last use of the word through which the result of
+    # the atomic goes to all threads. (Before that atomic a third one orders other warps' stores to global memory, which the PTX simulator does
+    # not follow between CTAs: it counts as unnoticed.)
+    "split": [r"mbarrier\.arrive\S* _, \[%r\d+\+32784\]", r"setp\.eq\.s32 %p3, %r60, 1"],
 }
-"""How many syncs may be dropped from a text unnoticed where that is more than 15 % of all its mutants."""
+"""Syncs in a text that may go without anybody being able to tell, and why."""
 
 
 @functools.cache
@@ -179,15 +181,23 @@ def test_a_text_without_its_proxy_fences_is_noticed() -> None:
     assert texts and all(noticed_in(launch, kernel, text, 2) for _, text in texts)
 
 
+def is_without_effect(name: str, line: str, text: str) -> bool:
+    """Whether a sync is one of `SYNCS_WITHOUT_EFFECT`; `text` is without it, so that what followed it stands in its place."""
+    number, inst = line.split(": ", 1)
+    after = text.splitlines()[int(number) - 1]
+    return inst.startswith("bar.sync") and any(re.search(p, after) for p in SYNCS_WITHOUT_EFFECT.get(name, ()))
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_what_the_compiler_inserts_is_missed_in_the_text(name: str) -> None:
     """All but syncs in front of an arrive: without them a warp may spin on a phase that is two ahead, which short runs do not reach."""
     launch = launch_of(name)
     kernel, texts = text_mutants(launch)
+    texts = [(line, text) for line, text in texts if not is_without_effect(name, line, text)]
     unnoticed = [line for line, text in texts if not noticed_in(launch, kernel, text, 4)]
     assert all(": bar.sync " in line for line in unnoticed), unnoticed
-    assert len(unnoticed) <= max(UNNOTICED_SYNCS.get(name, 0), 0.15 * len(texts)), unnoticed
+    assert len(unnoticed) <= 0.15 * len(texts), unnoticed
 
 
 @pytest.mark.deep
